@@ -1,0 +1,5 @@
+//! The configuration.
+
+pub mod checked;
+
+pub use checked::*;

@@ -1,0 +1,3 @@
+//! The set of running lanes.
+
+pub mod status;

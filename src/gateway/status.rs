@@ -1,0 +1,106 @@
+//! What a gateway tells of itself: the body of `GET /api/v1/routes`, what `tidegate status` prints, and what the demo draws.
+
+use serde::{Deserialize, Serialize};
+
+use crate::sink::Halt;
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Status {
+    pub version: String,
+    pub uptime_seconds: u64,
+    pub memory: Memory,
+    pub routes: Vec<RouteStatus>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Memory {
+    /// The configured budget, bytes.
+    pub budget: u64,
+    /// Resident memory of the process, bytes.
+    pub resident: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RouteStatus {
+    pub name: String,
+    /// Whether its lanes count for readiness.
+    pub readiness: bool,
+    /// `name version`, in the order of the chain.
+    pub plugins: Vec<String>,
+    pub lanes: Vec<LaneStatus>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LaneStatus {
+    pub sink: String,
+    /// `sqlite`, `http`, …
+    pub kind: String,
+    pub state: LaneState,
+    /// What the lane waits for, in words: an unreachable broker, a missing topic, a sink that refuses, a plugin's circuit.
+    pub waiting: Option<String>,
+    pub halt: Option<Halt>,
+    /// Warnings that stay true, such as a topic that is not compacted.
+    pub warnings: Vec<String>,
+    pub partitions: Vec<PartitionStatus>,
+    pub counts: Counts,
+    pub in_hand_bytes: u64,
+    /// The lane's dead letters.
+    pub dead_letter_path: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LaneState {
+    /// No partition was assigned yet, or its snapshot's end is not known.
+    Starting,
+    /// The snapshot is not wholly delivered.
+    Bootstrapping,
+    /// The snapshot was delivered once. A lane stays live, whatever its lag.
+    Live,
+    Halted,
+    Stopped,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    pub records_in: u64,
+    pub records_out: u64,
+    pub dropped: u64,
+    pub rejected: u64,
+    pub dead_letters: u64,
+    pub retries: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionStatus {
+    pub topic: String,
+    pub partition: i32,
+    /// Where reading began, when it is known.
+    pub start: Option<i64>,
+    /// The end of the snapshot, taken when the lane got the partition.
+    pub target: Option<i64>,
+    /// Everything below is finished.
+    pub finished: Option<i64>,
+    /// One past the last visible offset, as last heard.
+    pub end: Option<i64>,
+    /// `end - finished`, never negative. Compaction's holes count as work until they are passed.
+    pub lag: Option<i64>,
+    pub live: bool,
+}
+
+impl LaneStatus {
+    /// Offsets passed and offsets in all, of the snapshot, over the partitions whose target is known.
+    pub fn snapshot_progress(&self) -> (i64, i64) {
+        self.partitions.iter().fold((0, 0), |(done, all), p| {
+            let (Some(start), Some(target)) = (p.start, p.target) else { return (done, all) };
+            let size = (target - start).max(0);
+            let passed = (p.finished.unwrap_or(start) - start).clamp(0, size);
+            (done + passed, all + size)
+        })
+    }
+
+    /// The lag over all partitions; `None` = not known of any.
+    pub fn lag(&self) -> Option<i64> {
+        self.partitions.iter().filter_map(|p| p.lag).fold(None, |sum, lag| Some(sum.unwrap_or(0) + lag))
+    }
+}
