@@ -157,7 +157,7 @@ impl Paths {
 
     /// Takes one more step into a member.
     #[inline]
-    pub(crate) fn into_member(&self, active: Set, depth: usize, member: &[u8]) -> Reached {
+    pub(crate) fn to_member(&self, active: Set, depth: usize, member: &[u8]) -> Reached {
         self.step(active, depth, |step| match step {
             Step::Any => true,
             Step::Name { name, .. } => name.as_bytes() == member,
@@ -166,7 +166,7 @@ impl Paths {
 
     /// Takes one more step into an element.
     #[inline]
-    pub(crate) fn into_element(&self, active: Set, depth: usize, element: usize) -> Reached {
+    pub(crate) fn to_element(&self, active: Set, depth: usize, element: usize) -> Reached {
         self.step(active, depth, |step| match step {
             Step::Any => true,
             Step::Name { index, .. } => *index == Some(element),

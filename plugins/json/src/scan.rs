@@ -130,9 +130,9 @@ impl Scanner<'_> {
             let json = &self.text[span.clone()];
             name = if escaped { text::decode(json) } else { json[1..json.len() - 1].into() };
             let name = name.as_bytes();
-            (self.paths.into_member(active, depth, name), Some((name, span)))
+            (self.paths.to_member(active, depth, name), Some((name, span)))
         } else {
-            (self.paths.into_element(active, depth, place.index), None)
+            (self.paths.to_element(active, depth, place.index), None)
         };
         let item = Item { ends, gap: place.gap, comma: place.comma, member };
         let walk = visitor.item(frame, &item);

@@ -265,7 +265,7 @@ impl Hand {
         out.push('"');
         for unit in text.chars() {
             let plain = serde_json::to_string(&unit.to_string()).unwrap();
-            if self.choose() % 3 == 0 {
+            if self.choose().is_multiple_of(3) {
                 for unit in unit.encode_utf16(&mut [0; 2]) {
                     out.push_str(&format!("\\u{unit:04x}"));
                 }
