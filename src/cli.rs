@@ -1,1 +1,5 @@
 //! The command line.
+
+pub mod screen;
+pub mod status;
+pub mod table;

@@ -14,6 +14,7 @@ pub mod gateway;
 
 pub mod config;
 
+pub mod log;
 pub mod metrics;
 pub mod secret;
 pub mod stop;
