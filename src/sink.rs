@@ -99,3 +99,20 @@ pub struct Halt {
     pub stage: String,
     pub reason: String,
 }
+
+impl std::fmt::Display for Halt {
+    /// `user-profiles[0] at offset 42, stage sink: the disk is full`, with as much of the place as is known.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(topic) = &self.topic {
+            f.write_str(topic)?;
+            if let Some(partition) = self.partition {
+                write!(f, "[{partition}]")?;
+            }
+            if let Some(offset) = self.offset {
+                write!(f, " at offset {offset}")?;
+            }
+            f.write_str(", ")?;
+        }
+        write!(f, "stage {}: {}", self.stage, self.reason)
+    }
+}
