@@ -4,6 +4,7 @@ mod check;
 mod run;
 pub mod screen;
 pub mod status;
+pub mod table;
 
 use std::process::ExitCode;
 
