@@ -211,7 +211,9 @@ impl Running {
         let Some(assigned) = self.partitions.get_mut(batch.partition()) else { return };
         let next = NextOffset(last + 1);
         let span = Span { assignment: assigned.id, ticket: assigned.checkpoint.received(first, next), next };
-        self.lane.metrics.records_in.inc_by(batch.len() as u64);
+        if self.lane.metrics.records_in.inc_by(batch.len() as u64) == 0 {
+            self.lane.shown.begun();
+        }
         self.lane.metrics.bytes_in.inc_by(batch.data_bytes() as u64);
         let hold = Hold::new(Arc::clone(&self.in_hand), batch.held_bytes());
         self.workers.send(assigned.worker, Delivery::new(span, batch, hold));
@@ -393,7 +395,7 @@ impl Running {
         self.commit(heads, CommitMode::Sync);
         self.workers.close();
         let left = |end: Instant| end.saturating_duration_since(Instant::now());
-        self.sink.join(left(end));
+        self.sink.join(end);
         self.source.close(left(end));
         self.lane.shown.stopped();
     }

@@ -44,6 +44,7 @@ struct Inner {
     partitions: Vec<PartitionStatus>,
     in_hand: usize,
     refreshed: Option<Instant>,
+    first_record: Option<Instant>,
 }
 
 impl Shown {
@@ -61,6 +62,7 @@ impl Shown {
             partitions: Vec::new(),
             in_hand: 0,
             refreshed: None,
+            first_record: None,
         };
         Self { name, kind, dead_letter_path, metrics, inner: Mutex::new(inner) }
     }
@@ -94,6 +96,11 @@ impl Shown {
         }
     }
 
+    /// The first record came.
+    pub fn begun(&self) {
+        self.lock().first_record = Some(Instant::now());
+    }
+
     pub fn halt(&self, halt: Halt) {
         let mut inner = self.lock();
         inner.state = LaneState::Halted;
@@ -116,7 +123,9 @@ impl Shown {
         if state == LaneState::Live && !inner.was_live {
             inner.was_live = true;
             self.metrics.set_live(true);
-            tracing::info!(lane = %self.name, records = self.metrics.records_in.get(), "lane is live: its snapshot is delivered");
+            let seconds = inner.first_record.map_or(0.0, |first| first.elapsed().as_secs_f64());
+            let records = self.metrics.records_in.get();
+            tracing::info!(lane = %self.name, records, seconds, "lane is live: its snapshot is delivered");
         }
         inner.state = state;
         inner.partitions = partitions.status();
