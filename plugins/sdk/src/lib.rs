@@ -117,3 +117,8 @@ impl Default for Setup {
         Self { wants: Wants::all(), changes_keys: false, max_batch: 0 }
     }
 }
+
+/// The example of the guide is compiled with the SDK's own.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Guide;
