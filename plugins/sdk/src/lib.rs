@@ -62,6 +62,7 @@ mod host;
 mod instance;
 mod layout;
 mod record;
+mod schema;
 mod verdict;
 
 /// What `wit-bindgen` makes of the contract; [`export!`] needs it in sight.
