@@ -34,7 +34,7 @@ const CHAINS: &[(&str, &str)] = &[
     (
         "key-check, filter, mask-fields",
         "{ use: std/key-check, config: { max_length: 64 } }, \
-         { use: std/filter, config: { drop: { json: /newsletter, equals: \"never\" } } }, \
+         { use: std/filter, config: { drop: { field: { path: newsletter, equals: never } } } }, \
          { use: std/mask-fields, config: { fields: [email] } }",
     ),
 ];

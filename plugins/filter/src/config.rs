@@ -62,9 +62,17 @@ pub(crate) enum NotJson {
 #[schemars(rename = "Condition")]
 enum Written {
     /// Each of these holds.
-    All(#[serde(deserialize_with = "at_least_one")] Vec<Written>),
+    All(
+        #[serde(deserialize_with = "at_least_one")]
+        #[schemars(length(min = 1))]
+        Vec<Written>,
+    ),
     /// One of these holds at least.
-    Any(#[serde(deserialize_with = "at_least_one")] Vec<Written>),
+    Any(
+        #[serde(deserialize_with = "at_least_one")]
+        #[schemars(length(min = 1))]
+        Vec<Written>,
+    ),
     /// This does not hold.
     Not(Box<Written>),
     /// The key passes these tests.

@@ -160,6 +160,21 @@ fn only_what_is_tested_is_wanted() {
 }
 
 #[test]
+fn the_readmes_examples_are_accepted() {
+    let examples: Vec<&str> = include_str!("../README.md").split("```yaml\n").skip(1).collect();
+    assert!(!examples.is_empty());
+    for example in examples {
+        let example = example.split("```").next().unwrap();
+        let example: Value = serde_saphyr::from_str(example).unwrap();
+        let config = &example["plugins"][0]["config"];
+        assert!(config.is_object(), "{example}");
+        if let Err(error) = Harness::<Filter>::new(&config.to_string()) {
+            panic!("{error} in {config}");
+        }
+    }
+}
+
+#[test]
 fn wrong_configurations_are_explained() {
     check_config(json!({}), "missing a condition: `keep` or `drop`");
     let condition = json!({ "key": { "equals": "k" } });

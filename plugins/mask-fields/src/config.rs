@@ -1,8 +1,9 @@
 //! What the operator writes, and how it becomes [`Rules`].
 
+use std::borrow::Cow;
 use std::num::NonZeroUsize;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -24,8 +25,7 @@ pub struct Config {
 }
 
 /// A path alone, or a path with what to do.
-#[derive(Debug, JsonSchema)]
-#[schemars(untagged)]
+#[derive(Debug)]
 enum Field {
     Path(Path),
     Options(Options),
@@ -164,6 +164,23 @@ impl Options {
             }
             Some(_) => Ok(Rule::Rename { to: to.clone() }),
         }
+    }
+}
+
+/// By hand, since a validator cannot say which branch of an `anyOf` was meant.
+impl JsonSchema for Field {
+    fn schema_name() -> Cow<'static, str> {
+        "Field".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "a path alone, which is masked, or a path with what to do",
+            "type": ["string", "object"],
+            "if": { "type": "string" },
+            "then": generator.subschema_for::<Path>(),
+            "else": { "if": { "type": "object" }, "then": generator.subschema_for::<Options>() },
+        })
     }
 }
 

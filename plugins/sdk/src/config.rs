@@ -6,6 +6,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::schema;
+
 /// What is wrong with a configuration, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
@@ -47,7 +49,9 @@ pub struct NoConfig {}
 
 /// The JSON Schema of a configuration, as JSON.
 pub fn config_schema<C: JsonSchema>() -> String {
-    schemars::schema_for!(C).to_value().to_string()
+    let mut schema = schemars::schema_for!(C);
+    schema::simplify(&mut schema);
+    schema.to_value().to_string()
 }
 
 /// Reads a configuration. It is parsed into a tree first, since a line and column of the JSON that the gateway made of the

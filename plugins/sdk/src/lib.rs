@@ -62,6 +62,7 @@ mod host;
 mod instance;
 mod layout;
 mod record;
+mod schema;
 mod verdict;
 
 /// What `wit-bindgen` makes of the contract; [`export!`] needs it in sight.
@@ -117,3 +118,8 @@ impl Default for Setup {
         Self { wants: Wants::all(), changes_keys: false, max_batch: 0 }
     }
 }
+
+/// The example of the guide is compiled with the SDK's own.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Guide;
