@@ -44,6 +44,7 @@ fn a_refusal_for_good_is_a_dead_letter_at_once() {
         let mut gateway = site.start();
         gateway.wait_ready(LIMIT);
         assert_eq!(gateway.lane("crm").counts.dead_letters, 1);
+        assert_eq!(gateway.metric("tidegate_dead_letters_total", &[r#"sink="crm""#]), 1.0);
         gateway.stop();
         assert_eq!(receiver.state(), rows(&[("1", "1"), ("3", "3")]));
         assert_eq!(tries(&receiver, "2").len(), 1, "{status} is not tried again");

@@ -10,6 +10,7 @@ use super::harness::read::{lines, positions, sqlite};
 use super::harness::{Broker, Gateway, Producer, Record, Site, Topic, route, sized};
 
 #[path = "../../plugins/hostile/crimes.rs"]
+#[allow(dead_code, reason = "the guests use the rest of the list")]
 mod crimes;
 
 use crimes::{Crime, Place};
