@@ -4,7 +4,7 @@
 PROFILE ?= dev
 CARGO_VERIFY = TIDEGATE_SCALE=full cargo test --locked --profile $(PROFILE) --test it
 
-.PHONY: help demo test build plugins kafka lint fmt verify verify-snapshot verify-crashes verify-scale-out verify-outage \
+.PHONY: help demo test build plugins kafka lint fmt bench verify verify-snapshot verify-crashes verify-scale-out verify-outage \
 	verify-hostile verify-lanes clean-kafka
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo 'make build     the gateway, for use: target/release/tidegate'
 	@echo 'make plugins   the plugins: plugins/target/wasm32-wasip2/release/*.wasm'
 	@echo 'make lint      formatting and clippy alone;  make fmt  formats'
+	@echo 'make bench     records a second and CPU a record, next to a consumer that does nothing'
 	@echo 'make verify    the full-size proofs, an hour or two; each alone: verify-snapshot, verify-crashes,'
 	@echo '               verify-scale-out, verify-outage, verify-hostile, verify-lanes'
 	@echo 'make kafka     fetches the broker of the tests to the cache;  make clean-kafka  removes it'
@@ -42,6 +43,9 @@ lint:
 fmt:
 	cargo fmt
 	cd plugins && cargo fmt
+
+bench: plugins kafka
+	cargo bench --locked --bench throughput
 
 # The proofs at the sizes that the README quotes. TIDEGATE_SEED, TIDEGATE_RECORDS, TIDEGATE_KEYS, TIDEGATE_KILLS,
 # TIDEGATE_BACKLOG_MB, TIDEGATE_OUTAGE_SECONDS, TIDEGATE_TRAPS and TIDEGATE_LANES change them.
