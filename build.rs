@@ -54,5 +54,9 @@ fn build(plugins: &Path) {
         }
     }
     let status = cargo.status().expect("cargo can be run");
-    assert!(status.success(), "cannot build the standard plugins in `{}`; is the target installed? `rustup target add {TARGET}`", plugins.display());
+    assert!(
+        status.success(),
+        "cannot build the standard plugins in `{}`; is the target installed? `rustup target add {TARGET}`",
+        plugins.display()
+    );
 }

@@ -3,9 +3,12 @@
 //! `make bench` runs it; `RECORDS=` and `ROUNDS=` size it. Machines are noisy: trust the ratios of one run, never a figure
 //! across runs. Prints a table and writes `target/bench/results.json`.
 
-#[path = "../tests/it/harness.rs"]
+// An inline module names the directory, so that the harness finds its own modules where the tests do.
+#[path = "../tests/it"]
 #[allow(dead_code, unused_imports, reason = "the tests use more of the harness")]
-mod harness;
+mod it {
+    pub mod harness;
+}
 
 #[path = "throughput/child.rs"]
 mod child;
@@ -19,8 +22,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
-use self::harness::profiles::{Profiles, write_plain};
-use self::harness::{Broker, Topic, sized};
+use self::it::harness::profiles::{Profiles, write_plain};
+use self::it::harness::{Broker, Topic, sized};
 use self::report::{Report, Sample};
 
 const SEED: u64 = 42;

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Prints the folder that holds Apache Kafka's jars, fetching them with Maven the first time (about 150 MB).
 #
+# usage: scripts/kafka-jars.sh [--where]     --where only prints it
+#
 # They live outside the source tree, so that every clone shares them: $TIDEGATE_KAFKA_LIB, else
 # ${XDG_CACHE_HOME:-$HOME/.cache}/tidegate/kafka-4.1.0. The folder appears whole or not at all, and each file must match
 # kafka-jars.sha256, so that a broken download is never mistaken for a broker.
@@ -9,6 +11,11 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 sums=$here/kafka-jars.sha256
 lib=${TIDEGATE_KAFKA_LIB:-${XDG_CACHE_HOME:-$HOME/.cache}/tidegate/kafka-4.1.0}
+
+if [ "${1:-}" = --where ]; then
+  echo "$lib"
+  exit 0
+fi
 
 verify() {
   local wanted found

@@ -3,6 +3,7 @@
 //!
 //! Nothing is skipped when it is missing and nothing is tried twice: a test waits for a condition with a deadline.
 
+pub mod alive;
 pub mod broker;
 pub mod gateway;
 pub mod group;
@@ -14,10 +15,11 @@ pub mod random;
 pub mod read;
 pub mod receiver;
 pub mod topic;
+pub mod trio;
 pub mod wait;
 
 pub use broker::Broker;
-pub use gateway::{Gateway, Site};
+pub use gateway::{Gateway, Site, route, route_from};
 pub use producer::{Producer, Record};
 pub use receiver::Receiver;
 pub use topic::Topic;

@@ -6,3 +6,15 @@ mod harness;
 
 mod foundations;
 mod tidy;
+
+mod failures;
+mod positions;
+mod tombstones;
+
+// At the size of every run, and at full size by `make verify-…`.
+mod crashes;
+mod hostile;
+mod lanes;
+mod outage;
+mod scale_out;
+mod snapshot;

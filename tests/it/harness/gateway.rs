@@ -11,7 +11,7 @@ use tidegate::gateway::status::{LaneState, LaneStatus, Status};
 use super::process::{Limits, Process};
 use super::receiver::RUN_HEADER;
 use super::wait::wait_for;
-use super::{Broker, block_on};
+use super::{Broker, Topic, block_on};
 
 /// From starting the process to its admin server's first answer, compilation of plugins included.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -108,6 +108,27 @@ clusters:
     }
 }
 
+/// The YAML of one route, `r`, whose consumer groups are `TOPIC.SINK` and whose dead letters are `dead/r.SINK.ndjson`.
+/// `settings` are its other keys, one a line.
+pub fn route(topic: &Topic<'_>, settings: &[&str]) -> String {
+    route_from(topic, "", settings)
+}
+
+/// The same with more settings of the source, in a flow mapping's syntax: `keys: { missing: drop }`.
+pub fn route_from(topic: &Topic<'_>, source: &str, settings: &[&str]) -> String {
+    let name = &topic.name;
+    let settings = settings.join("\n    ");
+    let source = if source.is_empty() { String::new() } else { format!(", {source}") };
+    format!(
+        "routes:
+  r:
+    source: {{ cluster: main, topics: [{name}], group: {name}{source} }}
+    dead_letter: {{ path: dead/r.ndjson }}
+    {settings}
+"
+    )
+}
+
 /// The `headers` of an http sink, which tell the receiver of the gateway's run.
 pub fn run_header() -> String {
     format!("headers: {{ {RUN_HEADER}: RUN }}")
@@ -164,14 +185,9 @@ impl Gateway {
     #[track_caller]
     pub fn wait_lane(&mut self, sink: &str, limit: Duration, shows: impl Fn(&LaneStatus) -> bool) -> LaneStatus {
         let what = format!("lane `{sink}`");
-        let lane = std::cell::RefCell::new(None);
-        self.wait_until(&what, limit, |gateway| {
-            let now = gateway.lane(sink);
-            let shown = shows(&now);
-            lane.replace(Some(now));
-            shown
-        });
-        lane.into_inner().expect("it was looked at")
+        let mut lane = None;
+        self.wait_until(&what, limit, |gateway| shows(lane.insert(gateway.lane(sink))));
+        lane.expect("it was looked at")
     }
 
     #[track_caller]
@@ -181,7 +197,7 @@ impl Gateway {
 
     /// Waits for a condition of the running gateway, and fails at once when it ends.
     #[track_caller]
-    pub fn wait_until(&mut self, what: &str, limit: Duration, condition: impl Fn(&Self) -> bool) {
+    pub fn wait_until(&mut self, what: &str, limit: Duration, mut condition: impl FnMut(&Self) -> bool) {
         wait_for(what, limit, || {
             if let Some(status) = self.process.exit_status() {
                 panic!("the gateway ended with {status}\n{}", self.process.output());
@@ -199,7 +215,9 @@ impl Gateway {
             rest.is_some_and(|rest| rest.starts_with(['{', ' '])) && labels.iter().all(|label| line.contains(label))
         });
         let values = series.map(|line| line.rsplit(' ').next().expect("a value").parse::<f64>().expect("a number"));
-        values.reduce(|sum, value| sum + value).unwrap_or_else(|| panic!("no metric `{name}` with {labels:?} in\n{body}"))
+        values
+            .reduce(|sum, value| sum + value)
+            .unwrap_or_else(|| panic!("no metric `{name}` with {labels:?} in\n{body}"))
     }
 
     /// SIGTERM, as an orchestrator does it.

@@ -162,7 +162,9 @@ impl Drop for Process {
 pub fn free_port() -> u16 {
     static RANDOM: OnceLock<Mutex<super::random::Random>> = OnceLock::new();
     let seed = u64::from(std::process::id()) << 32
-        | std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |now| u64::from(now.subsec_nanos()));
+        | std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |now| u64::from(now.subsec_nanos()));
     let random = RANDOM.get_or_init(|| Mutex::new(super::random::Random::new(seed)));
     for _ in 0..1000 {
         let port = 15_000 + random.lock().unwrap_or_else(PoisonError::into_inner).below(15_000) as u16;

@@ -1,6 +1,5 @@
 //! Writing records, plainly and in transactions.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -55,7 +54,6 @@ pub struct Producer {
 
 #[derive(Clone, Debug, Default)]
 struct Deliveries {
-    count: Arc<AtomicU64>,
     failures: Arc<Mutex<Vec<String>>>,
 }
 
@@ -66,9 +64,7 @@ impl ProducerContext for Deliveries {
 
     fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
         match result {
-            Ok(_) => {
-                self.count.fetch_add(1, Ordering::Relaxed);
-            }
+            Ok(_) => {}
             // What a transaction's abort throws out of the queue was never meant to arrive.
             Err((KafkaError::MessageProduction(RDKafkaErrorCode::PurgeQueue), _)) => {}
             Err((error, message)) => {
@@ -156,9 +152,5 @@ impl Producer {
     pub fn abort(&self) {
         self.flush();
         self.inner.abort_transaction(LIMIT).expect("the transaction is aborted");
-    }
-
-    pub fn delivered(&self) -> u64 {
-        self.deliveries.count.load(Ordering::Relaxed)
     }
 }

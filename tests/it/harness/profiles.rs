@@ -45,8 +45,9 @@ impl Iterator for Profiles {
             self.version,
             noise % 1000,
             noise % 100_000,
-            noise % 2 == 0,
-            format!("{noise:016x}").repeat(self.padding.div_ceil(16)),
+            noise.is_multiple_of(2),
+            // Fresh digits each, so that compression does not make the topic small.
+            (0..self.padding.div_ceil(16)).map(|_| format!("{:016x}", self.random.next())).collect::<String>(),
         );
         Some(Record::put(key, value).header("source", Some(b"crm")))
     }

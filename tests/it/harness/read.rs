@@ -59,7 +59,9 @@ pub fn lines(path: &Path) -> Vec<Value> {
         let whole = content.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
         for line in content[..whole].split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
             let text = String::from_utf8_lossy(line);
-            lines.push(serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error} in {text}", file.display())));
+            lines.push(
+                serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error} in {text}", file.display())),
+            );
         }
     }
     lines

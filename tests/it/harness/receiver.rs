@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, State};
@@ -33,6 +33,7 @@ pub struct Request {
     pub body: Bytes,
     pub partition: i32,
     pub offset: i64,
+    pub at: Instant,
 }
 
 impl Request {
@@ -245,7 +246,7 @@ async fn receive(
         lock(&memory).breach(complaint);
         return StatusCode::BAD_REQUEST.into_response();
     };
-    let request = Request { method, path, key, headers, body, partition: partition as i32, offset };
+    let request = Request { method, path, key, headers, body, partition: partition as i32, offset, at: Instant::now() };
     let run = request.header(RUN_HEADER).unwrap_or_default().to_owned();
 
     let answer = lock(&memory).arrive(&run, &request);

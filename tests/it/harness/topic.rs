@@ -6,6 +6,7 @@ use std::time::Duration;
 use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::{Offset, TopicPartitionList};
 
 use super::wait::wait_for;
 use super::{Broker, block_on};
@@ -57,6 +58,14 @@ impl<'a> Topic<'a> {
     pub fn delete(&self) {
         let results = block_on(admin(self.broker).delete_topics(&[&self.name], &options())).expect("an answer");
         results.into_iter().for_each(|result| drop(result.expect("the topic is deleted")));
+    }
+
+    /// Removes the records of a partition below an offset.
+    pub fn cut(&self, partition: i32, offset: i64) {
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(&self.name, partition, Offset::Offset(offset)).expect("a valid offset");
+        let list = block_on(admin(self.broker).delete_records(&list, &options())).expect("an answer");
+        list.elements().iter().for_each(|element| element.error().expect("the records are removed"));
     }
 
     /// Raises the number of partitions.
