@@ -21,3 +21,4 @@ pub mod stop;
 
 pub mod admin;
 pub mod cli;
+pub mod demo;

@@ -24,7 +24,10 @@ use crate::stop::Stop;
 pub const TOPIC: &str = "user-profiles-compacted";
 
 /// What the embedded broker keeps of a partition; the oldest go first.
-pub const PARTITION_BYTES: usize = 5 << 20;
+const PARTITION_BYTES: usize = 5 << 20;
+
+/// What a batch adds to its records, which may be as few as one.
+const BATCH_BYTES: usize = 80;
 
 /// For all records of the seed to be acknowledged.
 const SEED_TIMEOUT: Duration = Duration::from_secs(60);
@@ -57,8 +60,9 @@ impl Broker {
     /// Sends `records` in order, and tells which offset each got.
     ///
     /// # Errors
-    /// When not all of them are acknowledged in time.
+    /// When they do not fit, or not all of them are acknowledged in time.
     pub fn fill(&self, records: Vec<Record>) -> anyhow::Result<Vec<Produced>> {
+        check_size(&records)?;
         let offsets = Offsets(Arc::new(Mutex::new(vec![Ok(None); records.len()])));
         let producer = self.producer(offsets.clone())?;
         for (index, record) in records.iter().enumerate() {
@@ -106,6 +110,19 @@ impl Broker {
             .set("linger.ms", "5")
             .create_with_context(context)
     }
+}
+
+/// What no longer fits would push the oldest records out, unseen.
+fn check_size(records: &[Record]) -> anyhow::Result<()> {
+    let mut bytes = [0; PARTITIONS as usize];
+    let length = |field: &Option<Vec<u8>>| field.as_ref().map_or(0, Vec::len);
+    for record in records {
+        bytes[record.partition as usize] += BATCH_BYTES + length(&record.key) + length(&record.value);
+    }
+    if bytes.iter().any(|bytes| *bytes > PARTITION_BYTES) {
+        bail!("the embedded broker keeps {} MiB of a partition, and the records need more", PARTITION_BYTES >> 20);
+    }
+    Ok(())
 }
 
 fn message<D: rdkafka::util::IntoOpaque>(record: &Record, opaque: D) -> BaseRecord<'_, [u8], [u8], D> {
@@ -157,6 +174,13 @@ mod tests {
 
     use super::*;
     use crate::demo::profiles::seed;
+
+    #[test]
+    fn the_largest_seed_fits_and_twice_of_it_does_not() {
+        check_size(&seed(MAX_RECORDS)).unwrap();
+        let error = check_size(&seed(MAX_RECORDS * 2)).unwrap_err().to_string();
+        assert_eq!(error, "the embedded broker keeps 5 MiB of a partition, and the records need more");
+    }
 
     /// Offsets are those of a fresh topic: each partition's records, in the order of sending.
     #[test]

@@ -193,7 +193,8 @@ mod tests {
     fn a_skipped_delete_shows_as_a_row_too_many() {
         let records = seed();
         let expected = fold(&records);
-        let delete = records.iter().position(|p| p.record.value.is_none() && p.record.key.as_deref() == Some(b"user-900001"));
+        let delete =
+            records.iter().position(|p| p.record.value.is_none() && p.record.key.as_deref() == Some(b"user-900001"));
         let mut without = records.clone();
         without.remove(delete.expect("the first scene ends with a delete"));
         assert_eq!(state(&expected, &fold(&without)), [0, 1, 0, 0]);

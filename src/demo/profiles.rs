@@ -38,8 +38,7 @@ pub struct Crowd {
 /// crowd of customers, so that what happens within a batch and what happens long after are both there.
 pub fn seed(count: usize) -> Vec<Record> {
     let scenes = scenes();
-    let (first, second): (Vec<_>, Vec<_>) =
-        scenes.iter().map(|scene| scene.split_at(scene.len().div_ceil(2))).unzip();
+    let (first, second): (Vec<_>, Vec<_>) = scenes.iter().map(|scene| scene.split_at(scene.len().div_ceil(2))).unzip();
     let crowd = count.saturating_sub(scenes.iter().map(Vec::len).sum::<usize>());
     let mut records: Vec<_> = first.concat();
     records.extend(Crowd::new(count).take(crowd));
@@ -158,8 +157,7 @@ fn broken_key(customer: usize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::broker::PARTITION_BYTES;
-    use crate::demo::{MAX_RECORDS, MIN_RECORDS};
+    use crate::demo::MIN_RECORDS;
 
     #[test]
     fn every_run_is_the_same() {
@@ -179,18 +177,6 @@ mod tests {
         assert!(has(|r| r.value.as_deref() == Some(b"")), "an empty value");
         let crowd = seed(20_000);
         assert!(crowd.iter().any(|r| r.key.as_ref().is_some_and(|key| std::str::from_utf8(key).is_err())));
-    }
-
-    /// The embedded broker drops the oldest records of a partition that is full.
-    #[test]
-    fn the_largest_seed_stays_in_the_embedded_broker() {
-        let mut bytes = [0; PARTITIONS as usize];
-        for record in seed(MAX_RECORDS) {
-            // The header of a batch, were each record alone in one.
-            let size = 80 + record.key.map_or(0, |key| key.len()) + record.value.map_or(0, |value| value.len());
-            bytes[record.partition as usize] += size;
-        }
-        assert!(bytes.iter().all(|bytes| *bytes < PARTITION_BYTES), "{bytes:?}");
     }
 
     #[test]
