@@ -191,3 +191,6 @@ fn free_address(wanted: Option<SocketAddr>) -> anyhow::Result<SocketAddr> {
     };
     Ok(listener.local_addr()?)
 }
+
+#[cfg(test)]
+mod tests;

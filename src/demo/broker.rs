@@ -134,7 +134,10 @@ fn message<D: rdkafka::util::IntoOpaque>(record: &Record, opaque: D) -> BaseReco
 
 /// By the index of the record: its offset when it is acknowledged.
 #[derive(Clone)]
-struct Offsets(Arc<Mutex<Vec<Result<Option<i64>, RDKafkaErrorCode>>>>);
+struct Offsets(Arc<Mutex<Vec<Acknowledged>>>);
+
+/// `None` = not yet.
+type Acknowledged = Result<Option<i64>, RDKafkaErrorCode>;
 
 impl ClientContext for Offsets {}
 
