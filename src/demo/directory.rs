@@ -49,7 +49,7 @@ impl Directory {
     /// When it cannot be written.
     pub fn write_config(&self, listen: SocketAddr, brokers: &str, receiver: &str) -> anyhow::Result<PathBuf> {
         let path = self.0.join("tidegate.yaml");
-        fs::write(&path, config(listen, brokers, receiver))
+        fs::write(&path, configuration(listen, brokers, receiver))
             .with_context(|| format!("failed to write `{}`", path.display()))?;
         Ok(path)
     }
@@ -99,7 +99,7 @@ impl Directory {
 }
 
 /// Relative paths start at the file's directory, so that what it writes is beside it.
-fn config(listen: SocketAddr, brokers: &str, receiver: &str) -> String {
+fn configuration(listen: SocketAddr, brokers: &str, receiver: &str) -> String {
     format!(
         r#"# What `tidegate demo` runs. For a topic of your own, change `bootstrap.servers`, `topics` and the sinks.
 version: 1
@@ -154,6 +154,7 @@ routes:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{self, OnDrop, Outside};
 
     #[test]
     fn only_what_a_demo_left_is_removed() {
@@ -172,6 +173,28 @@ mod tests {
         let error = Directory::prepare(&foreign).unwrap_err().to_string();
         assert!(error.contains("holds something that is not of the demo"), "{error}");
         assert!(foreign.join("letter").exists());
+    }
+
+    #[test]
+    fn the_configuration_is_valid() {
+        let text = configuration("127.0.0.1:8080".parse().unwrap(), "127.0.0.1:9092", "http://127.0.0.1:1/profiles");
+        let outside = Outside {
+            base_dir: "/demo".into(),
+            env: &|_| None,
+            read: &|_| Err(std::io::ErrorKind::NotFound.into()),
+            // Whether the plugins take their configurations is for them to say.
+            standard: &|_| Some(b""),
+            property: &|_, _| Ok(()),
+        };
+        let loaded = config::parse(&text, "tidegate.yaml", &outside).unwrap_or_else(|errors| panic!("{errors}"));
+        let route = &loaded.config.routes[0];
+        let sinks: Vec<_> = route.sinks.iter().map(|sink| (&*sink.name, sink.on_drop)).collect();
+        let expected = SINKS.iter().zip([OnDrop::Delete, OnDrop::Ignore, OnDrop::Delete]);
+        assert_eq!(sinks, expected.map(|(name, on_drop)| (*name, on_drop)).collect::<Vec<_>>());
+        let dir = Directory(PathBuf::from("/demo"));
+        for sink in SINKS {
+            assert_eq!(route.dead_letter.for_lane(sink), dir.dead_letters(sink));
+        }
     }
 
     #[test]
