@@ -30,14 +30,6 @@ const TAMED: &[(&str, LevelFilter)] = &[
     ("reqwest", LevelFilter::INFO),
 ];
 
-/// Where lines go.
-#[derive(Debug)]
-pub enum Target {
-    Stderr,
-    /// For a command that draws on the terminal.
-    File(File),
-}
-
 /// A text that is no filter.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -48,20 +40,29 @@ pub struct BadFilter {
     reason: String,
 }
 
-/// Installs the log for the process.
+/// Installs the log for the process, on standard error.
 ///
 /// # Errors
 /// When the filter is none, or when a log is installed already.
-pub fn init(log: &config::Log, target: Target) -> anyhow::Result<()> {
+pub fn init(log: &config::Log) -> anyhow::Result<()> {
+    let colour = io::stderr().is_terminal() && !no_colour();
+    install(log, BoxMakeWriter::new(io::stderr), colour)
+}
+
+/// Installs the log for a command that draws on the terminal: its lines go to `file`.
+///
+/// # Errors
+/// As [`init`].
+pub fn init_to_file(log: &config::Log, file: File) -> anyhow::Result<()> {
+    install(log, BoxMakeWriter::new(Mutex::new(file)), false)
+}
+
+fn install(log: &config::Log, writer: BoxMakeWriter, colour: bool) -> anyhow::Result<()> {
     let filter = match std::env::var(OVERRIDE) {
         Ok(text) if !text.trim().is_empty() => {
             parse(&text).map_err(|error| anyhow!(error).context(format!("the environment variable `{OVERRIDE}`")))?
         }
         _ => parse(&log.filter)?,
-    };
-    let (writer, colour) = match target {
-        Target::Stderr => (BoxMakeWriter::new(io::stderr), io::stderr().is_terminal() && !no_colour()),
-        Target::File(file) => (BoxMakeWriter::new(Mutex::new(file)), false),
     };
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -7,7 +7,6 @@ use super::*;
 use crate::config::{Admin, Token};
 use crate::gateway::status::{LaneState, samples};
 use crate::secret::Secret;
-use crate::sink::Halt;
 
 fn app(lanes: Vec<crate::gateway::status::LaneStatus>) -> App {
     let status = samples::status(lanes);
@@ -103,13 +102,7 @@ async fn what_is_not_ready_tells_how_far_it_is() {
 #[tokio::test]
 async fn a_halted_lane_shows_and_does_not_block() {
     let mut lane = samples::lane("read_model", LaneState::Halted, 5, 20);
-    lane.halt = Some(Halt {
-        topic: Some("user-profiles".to_owned()),
-        partition: Some(0),
-        offset: Some(5),
-        stage: "sink".to_owned(),
-        reason: "the disk is full".to_owned(),
-    });
+    lane.halt = Some(samples::halt());
     let answer = get(app(vec![lane]), "/readyz").await;
     assert_eq!(answer.status, StatusCode::OK);
     let lane = &answer.json()["lanes"][0];
@@ -238,11 +231,23 @@ async fn it_serves_on_a_socket_and_stops_when_it_is_told() {
     let server = tokio::spawn(async move {
         serve(listeners, live(), &config, async { stopped.await.unwrap() }).await;
     });
-    let answer = reqwest::get(format!("http://{address}/livez")).await.unwrap();
-    assert_eq!(answer.text().await.unwrap(), "alive\n");
+    // A connection that is left open does not hold the stop up.
+    let idle = std::net::TcpStream::connect(address).unwrap();
+    let answer = tokio::task::spawn_blocking(move || ask(address).unwrap()).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nalive\n"), "{answer}");
     stop.send(()).unwrap();
     tokio::time::timeout(std::time::Duration::from_secs(10), server).await.expect("it stops").unwrap();
-    assert!(reqwest::get(format!("http://{address}/livez")).await.is_err(), "nobody listens any more");
+    assert!(ask(address).is_err(), "nobody listens any more");
+    drop(idle);
+}
+
+fn ask(address: std::net::SocketAddr) -> std::io::Result<String> {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(address)?;
+    write!(stream, "GET /livez HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 #[tokio::test]

@@ -49,7 +49,7 @@ fn address(text: &str) -> Result<Url, String> {
 ///
 /// # Errors
 /// When nobody answers there, or something else than a gateway does.
-pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let token = std::env::var(&args.token_env).ok().filter(|token| !token.is_empty());
     let status = runtime.block_on(fetch(&args.url, token.as_deref(), &args.token_env))?;
@@ -196,7 +196,6 @@ mod tests {
     use crate::gateway::status::{Counts, samples};
     use crate::metrics::Metrics;
     use crate::secret::Secret;
-    use crate::sink::Halt;
 
     fn sample() -> Status {
         let mut busy = samples::lane("read_model", LaneState::Bootstrapping, 7, 1_234_567);
@@ -211,13 +210,7 @@ mod tests {
         busy.warnings = vec!["`user-profiles` is not compacted".to_owned()];
         let mut halted = samples::lane("crm", LaneState::Halted, 20, 20);
         halted.kind = "http".to_owned();
-        halted.halt = Some(Halt {
-            topic: Some("user-profiles".to_owned()),
-            partition: Some(0),
-            offset: Some(20),
-            stage: "sink".to_owned(),
-            reason: "answers 410".to_owned(),
-        });
+        halted.halt = Some(samples::halt());
         let mut waiting = samples::lane("audit", LaneState::Starting, 0, 0);
         waiting.partitions.clear();
         waiting.waiting = Some("no broker answers at localhost:9092".to_owned());
@@ -239,7 +232,7 @@ profiles  copy (sqlite)        live               done         10       0       
 
 profiles/read_model warning: `user-profiles` is not compacted
 profiles/read_model dead letters: dead/profiles.read_model.ndjson
-profiles/crm halted: user-profiles[0] at offset 20, stage sink: answers 410
+profiles/crm halted: user-profiles[0] at offset 5, stage sink: the disk is full
 profiles/audit waits: no broker answers at localhost:9092
 profiles/copy stalls: nothing was finished for 5 min
 ";

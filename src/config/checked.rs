@@ -331,3 +331,17 @@ pub struct DeadLetter {
     /// Of the route; a lane's own file has the sink's name before the extension: `profiles.crm.ndjson`.
     pub path: PathBuf,
 }
+
+impl DeadLetter {
+    /// The file of the lane that ends in `sink`.
+    pub fn for_lane(&self, sink: &str) -> PathBuf {
+        let mut name = self.path.file_stem().unwrap_or_default().to_owned();
+        name.push(".");
+        name.push(sink);
+        if let Some(extension) = self.path.extension() {
+            name.push(".");
+            name.push(extension);
+        }
+        self.path.with_file_name(name)
+    }
+}

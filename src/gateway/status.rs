@@ -130,6 +130,16 @@ pub mod samples {
         }
     }
 
+    pub fn halt() -> Halt {
+        Halt {
+            topic: Some("user-profiles".to_owned()),
+            partition: Some(0),
+            offset: Some(5),
+            stage: "sink".to_owned(),
+            reason: "the disk is full".to_owned(),
+        }
+    }
+
     /// One partition, read from 0, with a snapshot of 20 offsets.
     pub fn lane(sink: &str, state: LaneState, finished: i64, end: i64) -> LaneStatus {
         LaneStatus {

@@ -1,0 +1,114 @@
+//! Who reads and writes which file, and who uses which consumer group: two lanes must not share either.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::Checker;
+use crate::config::checked::{Kafka, PathTemplate, Route, SinkKind, Source};
+use crate::config::path::KeyPath;
+
+#[derive(Debug, Default)]
+pub struct Claims {
+    files: BTreeMap<PathBuf, Vec<Claim>>,
+    /// By brokers and the lane's group.
+    groups: BTreeMap<(String, String), Vec<KeyPath>>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Claim {
+    path: KeyPath,
+    writes: bool,
+    is_database: bool,
+}
+
+impl Claims {
+    /// Adds what `route`, which stands at `path`, uses.
+    pub(super) fn add(&mut self, path: &KeyPath, route: &Route) {
+        let topics = match &route.source {
+            Source::Kafka(kafka) => {
+                self.add_groups(path, route, kafka);
+                kafka.topics.clone()
+            }
+            Source::Ndjson(ndjson) => {
+                self.add_file(&ndjson.path, path.key("source").key("path"), false, false);
+                vec![ndjson.topic.clone()]
+            }
+        };
+        for sink in &route.sinks {
+            let place = path.key("sinks").key(&sink.name).key("path");
+            match &sink.kind {
+                SinkKind::File(file) => {
+                    for topic in &topics {
+                        self.add_file(&fill(&file.path, &route.name, topic), place.clone(), true, false);
+                    }
+                }
+                SinkKind::Sqlite(sqlite) => self.add_file(&sqlite.path, place, true, true),
+                SinkKind::Discard | SinkKind::Http(_) => {}
+            }
+            self.add_file(&route.dead_letter.for_lane(&sink.name), path.key("dead_letter").key("path"), true, false);
+        }
+    }
+
+    pub(super) fn report(self, checker: &mut Checker<'_>) {
+        for claims in self.files.into_values() {
+            for (index, claim) in claims.iter().enumerate().skip(1) {
+                let Some(other) = claims[..index].iter().find(|other| other.writes || claim.writes) else { continue };
+                let (message, help) = if claim.is_database && other.is_database {
+                    (
+                        format!("the database is written by `{}` too", other.path),
+                        "give each sink a database of its own; SQLite's `ATTACH` reads several at once",
+                    )
+                } else if claim.path.segments().contains(&dead_letter())
+                    && other.path.segments().contains(&dead_letter())
+                {
+                    (
+                        format!("the dead letters of a lane would go to the same file as those of `{}`", other.path),
+                        "give each route a file of its own, whose name is not that of another with a sink's name added",
+                    )
+                } else {
+                    let verb = if other.writes { "written" } else { "read" };
+                    (format!("the file is {verb} by `{}` too", other.path), "give each a file of its own")
+                };
+                checker.error(&claim.path, message, help);
+            }
+        }
+        for ((_, group), lanes) in self.groups {
+            for (index, lane) in lanes.iter().enumerate().skip(1) {
+                let message =
+                    format!("the lane would use the consumer group `{group}`, as `{}` does", lanes[index - 1]);
+                checker.error(
+                    lane,
+                    message,
+                    "a group's members share the partitions: give one of the routes another `source.group`",
+                );
+            }
+        }
+    }
+
+    fn add_groups(&mut self, path: &KeyPath, route: &Route, kafka: &Kafka) {
+        // Two names may stand for the same brokers.
+        let brokers = kafka.properties.get("bootstrap.servers").map_or("", |brokers| brokers.reveal());
+        for sink in &route.sinks {
+            let group = (brokers.to_owned(), format!("{}.{}", kafka.group, sink.name));
+            self.groups.entry(group).or_default().push(path.key("sinks").key(&sink.name));
+        }
+    }
+
+    fn add_file(&mut self, file: &Path, path: KeyPath, writes: bool, is_database: bool) {
+        let claims = self.files.entry(file.to_owned()).or_default();
+        let claim = Claim { path, writes, is_database };
+        // Several topics of one sink may go into one file.
+        if !claims.contains(&claim) {
+            claims.push(claim);
+        }
+    }
+}
+
+fn dead_letter() -> crate::config::path::Segment {
+    crate::config::path::Segment::Key("dead_letter".to_owned())
+}
+
+/// The file with everything filled in that tells it from others, save the partition.
+fn fill(template: &PathTemplate, route: &str, topic: &str) -> PathBuf {
+    template.root.join(template.rest.replace("{route}", route).replace("{topic}", topic))
+}

@@ -1,0 +1,192 @@
+//! The HTTP sink's settings.
+
+use std::num::NonZeroUsize;
+
+use url::Url;
+
+use super::Checker;
+use crate::config::checked::{Auth, Delete, Http, Method, OnDrop, OnReject};
+use crate::config::path::KeyPath;
+use crate::config::suggest::suggest;
+use crate::config::{defaults, written};
+use crate::secret::Secret;
+
+const PLACEHOLDER: &str = "{key}";
+/// Stands for the key while the address is parsed: nothing in it is ever escaped, and no address has it.
+const STAND_IN: &str = "tidegate0key0stand0in";
+/// What the gateway and the protocol set themselves.
+const TAKEN_HEADERS: [&str; 7] =
+    ["host", "content-length", "transfer-encoding", "connection", "te", "upgrade", "idempotency-key"];
+const TAKEN_HEADER_PREFIX: &str = "tidegate-";
+
+impl Checker<'_> {
+    pub(super) fn http(&mut self, path: &KeyPath, written: &written::Http) -> Http {
+        let method = written.method.unwrap_or(Method::Put);
+        let has_key = written.url.contains(PLACEHOLDER);
+        self.url(&path.key("url"), &written.url);
+        if method == Method::Put && !has_key {
+            let help = "put `{key}` where the record's key goes, as in `https://crm.internal/profiles/{key}`; or use `method: POST`";
+            self.error(&path.key("url"), "`PUT` needs an address for each key", help);
+        }
+        let delete = match written.delete {
+            Some(written::Delete::Ignore) => None,
+            Some(written::Delete::Delete) => Some(Delete::Delete),
+            None => has_key.then_some(Delete::Delete),
+        };
+        if delete.is_some() && !has_key {
+            let help = "a `DELETE` to the address of all records would delete them all; put `{key}` into `url`, or write `delete: ignore`";
+            self.error(&path.key("delete"), "`delete: DELETE` needs an address for each key", help);
+        }
+        for (key, deletes) in [
+            ("on_drop", written.on_drop == Some(OnDrop::Delete)),
+            ("on_reject", written.on_reject == Some(OnReject::Delete)),
+        ] {
+            if deletes && delete.is_none() {
+                self.error(
+                    &path.key(key),
+                    format!("`{key}: delete` needs a `DELETE` to send"),
+                    "write `delete: DELETE`",
+                );
+            }
+        }
+        let timeout = self.duration(
+            &path.key("timeout"),
+            written.timeout.as_ref(),
+            defaults::HTTP_TIMEOUT,
+            &defaults::HTTP_TIMEOUT_RANGE,
+        );
+        let connect_timeout = self.duration(
+            &path.key("connect_timeout"),
+            written.connect_timeout.as_ref(),
+            defaults::HTTP_CONNECT_TIMEOUT,
+            &defaults::HTTP_TIMEOUT_RANGE,
+        );
+        let in_flight = written.in_flight.unwrap_or(defaults::HTTP_IN_FLIGHT);
+        Http {
+            url: written.url.clone(),
+            method,
+            delete,
+            headers: self.headers(path, written),
+            auth: written.auth.as_ref().map(|auth| self.auth(&path.key("auth"), auth)),
+            connect_timeout,
+            timeout,
+            in_flight: NonZeroUsize::new(in_flight).unwrap_or(NonZeroUsize::MIN),
+        }
+    }
+
+    fn url(&mut self, path: &KeyPath, text: &str) {
+        for placeholder in braces(text) {
+            if placeholder != PLACEHOLDER {
+                let help =
+                    format!("{}\nother braces are written `%7B` and `%7D`", suggest(&placeholder, &[PLACEHOLDER]));
+                self.error(path, format!("`{placeholder}` is not a placeholder"), help);
+                return;
+            }
+        }
+        let count = text.matches(PLACEHOLDER).count();
+        if count > 1 {
+            self.error(path, format!("`{PLACEHOLDER}` appears {count} times"), "write it once");
+            return;
+        }
+        let url = match Url::parse(&text.replace(PLACEHOLDER, STAND_IN)) {
+            Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => url,
+            Ok(url) => {
+                let help = "accepted: `http://…` or `https://…`";
+                self.error(path, format!("the address has the scheme `{}`", url.scheme()), help);
+                return;
+            }
+            Err(error) => {
+                let help = "accepted: such as `https://crm.internal/profiles/{key}`";
+                self.error(path, format!("this is not an address: {error}"), help);
+                return;
+            }
+        };
+        if !url.username().is_empty() || url.password().is_some() {
+            let help = "use `auth: { basic: { user: …, password: … } }`: addresses appear in logs";
+            self.error(path, "the address holds a user or a password", help);
+        }
+        if url.fragment().is_some() {
+            self.error(
+                path,
+                "the address has a fragment (`#…`), which is never sent",
+                "leave it out, or write `%23` for a `#`",
+            );
+        }
+        let is_segment = url.path_segments().is_some_and(|mut segments| segments.any(|segment| segment == STAND_IN));
+        if count == 1 && !is_segment {
+            let help = "accepted: such as `/profiles/{key}` or `/profiles/{key}/state`";
+            self.error(path, format!("`{PLACEHOLDER}` is not a whole segment of the path"), help);
+        }
+    }
+
+    fn headers(&mut self, path: &KeyPath, written: &written::Http) -> Vec<(String, Secret)> {
+        let mut headers: Vec<(String, Secret)> = Vec::new();
+        for (name, value) in &written.headers {
+            let place = path.key("headers").key(name);
+            let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+            let lower = name.to_ascii_lowercase();
+            if name.is_empty() || !name.chars().all(is_token) {
+                self.error(
+                    &place,
+                    format!("`{name}` is not the name of a header"),
+                    "accepted: letters, digits and `-`",
+                );
+            } else if TAKEN_HEADERS.contains(&lower.as_str()) || lower.starts_with(TAKEN_HEADER_PREFIX) {
+                self.error(&place, format!("the header `{name}` is set by the gateway"), "leave it out");
+            } else if lower == "authorization" && written.auth.is_some() {
+                self.error(&place, "`auth` sets the header `Authorization` too", "keep one of the two");
+            } else if let Some((other, _)) = headers.iter().find(|(other, _)| other.eq_ignore_ascii_case(name)) {
+                let help = "the case of a header's name does not matter; keep one of the two";
+                self.error(&place, format!("`{name}` and `{other}` are the same header"), help);
+            }
+            self.header_value(&place, value);
+            headers.push((name.clone(), Secret::new(value.clone())));
+        }
+        headers
+    }
+
+    fn auth(&mut self, path: &KeyPath, written: &written::Auth) -> Auth {
+        match written {
+            written::Auth::Bearer(token) => {
+                let place = path.key("bearer");
+                if token.is_empty() {
+                    self.error(&place, "the token is empty", "");
+                }
+                self.header_value(&place, token);
+                Auth::Bearer(Secret::new(token.clone()))
+            }
+            written::Auth::Basic(written::Basic { user, password }) => {
+                if user.is_empty() || user.contains(':') || user.chars().any(char::is_control) {
+                    let help = "accepted: text without `:`, which ends the user's name";
+                    self.error(&path.key("basic").key("user"), format!("`{user}` cannot be a user's name here"), help);
+                }
+                if password.chars().any(char::is_control) {
+                    let help = "of a file, one line break at the end is left out; is there another?";
+                    self.error(&path.key("basic").key("password"), "the password has a control character", help);
+                }
+                Auth::Basic { user: user.clone(), password: Secret::new(password.clone()) }
+            }
+        }
+    }
+
+    /// What RFC 9110 allows, without the blanks around it, which are not part of the value.
+    fn header_value(&mut self, path: &KeyPath, value: &str) {
+        if value.chars().any(|c| c.is_control() && c != '\t') || value.trim_matches([' ', '\t']) != value {
+            let help = "no line breaks, no control characters, no blanks at the ends\n\
+                        of a file, one line break at the end is left out; is there another?";
+            self.error(path, "the value cannot be sent in a header", help);
+        }
+    }
+}
+
+/// Whatever stands in braces, and braces that stand alone.
+fn braces(text: &str) -> Vec<String> {
+    let (mut found, mut rest) = (Vec::new(), text);
+    while let Some(start) = rest.find(['{', '}']) {
+        let end =
+            rest[start..].find('}').filter(|_| rest[start..].starts_with('{')).map_or(start + 1, |end| start + end + 1);
+        found.push(rest[start..end].to_owned());
+        rest = &rest[end..];
+    }
+    found
+}

@@ -1,0 +1,52 @@
+//! What a configuration may look at outside its own text. Everything comes through here, so that [`super::parse`] is a
+//! function of its arguments.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::interpolate::MAX_FILE_BYTES;
+
+pub struct Outside<'a> {
+    /// Where relative paths start. Absolute.
+    pub base_dir: PathBuf,
+    pub env: &'a dyn Fn(&str) -> Option<OsString>,
+    pub read: &'a dyn Fn(&Path) -> io::Result<Vec<u8>>,
+    /// The component of a plugin that comes with the gateway, by its name without `std/`.
+    pub standard: &'a dyn Fn(&str) -> Option<&'static [u8]>,
+    /// Why a librdkafka property cannot be set to a value, if it cannot.
+    pub property: &'a dyn Fn(&str, &str) -> Result<(), String>,
+}
+
+impl Outside<'_> {
+    /// `path` as the configuration means it.
+    pub fn resolve(&self, path: &str) -> PathBuf {
+        let mut resolved = self.base_dir.clone();
+        for component in Path::new(path).components() {
+            match component {
+                std::path::Component::CurDir => {}
+                std::path::Component::ParentDir => {
+                    resolved.pop();
+                }
+                other => resolved.push(other),
+            }
+        }
+        resolved
+    }
+
+    /// The text of a file without its last line break.
+    pub(super) fn read_text(&self, path: &str) -> io::Result<String> {
+        let bytes = (self.read)(&self.resolve(path))?;
+        if bytes.len() > MAX_FILE_BYTES {
+            return Err(io::Error::other(format!("it has {} bytes, at most {MAX_FILE_BYTES} are read", bytes.len())));
+        }
+        let mut text = String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))?;
+        if text.ends_with('\n') {
+            text.pop();
+            if text.ends_with('\r') {
+                text.pop();
+            }
+        }
+        Ok(text)
+    }
+}

@@ -1,0 +1,338 @@
+//! One error of the schema's, in words of the configuration.
+
+use jsonschema::error::{TypeKind, ValidationErrorKind};
+use jsonschema::{JsonType, ValidationError};
+use serde_json::Value;
+
+use crate::config::document::Document;
+use crate::config::errors::Errors;
+use crate::config::path::{KeyPath, Segment};
+use crate::config::schema::schema;
+use crate::config::suggest::{accepted, suggest};
+use crate::config::units::{DURATION_EXPECTED, DURATION_PATTERN, SIZE_EXPECTED, SIZE_PATTERN};
+use crate::config::written::NAME_PATTERN;
+
+#[derive(Debug)]
+pub struct Finding {
+    pub path: KeyPath,
+    problem: Problem,
+}
+
+#[derive(Debug)]
+enum Problem {
+    UnknownKey { known: Vec<String> },
+    BadName,
+    Missing { parent: KeyPath },
+    WrongType { found: Value, expected: String, scalar: bool },
+    NotOneOf { found: Value, options: Vec<String> },
+    NotLike { found: Value, expected: String },
+    TooFew { expected: String },
+    OutOfRange { found: Value, expected: String },
+}
+
+/// The name that people know the value by, where the schema has one.
+const DEFINITIONS: [(&str, &str); 2] = [("/$defs/Size/", SIZE_EXPECTED), ("/$defs/Duration/", DURATION_EXPECTED)];
+
+impl Finding {
+    /// Everything that `error` says about `root`: of alternatives, only about the one that is meant.
+    pub fn of(error: &ValidationError<'_>, root: &Value) -> Vec<Self> {
+        let path = KeyPath::from_pointer(error.instance_path().as_str(), root);
+        let found = || error.instance().clone().into_owned();
+        let one = |path, problem| vec![Self { path, problem }];
+        match error.kind() {
+            ValidationErrorKind::OneOfNotValid { context } | ValidationErrorKind::AnyOf { context } => {
+                of_alternatives(context, path, found(), root)
+            }
+            ValidationErrorKind::AdditionalProperties { unexpected } => {
+                let known = keys_of(error);
+                let of_key =
+                    |key: &String| Self { path: path.key(key), problem: Problem::UnknownKey { known: known.clone() } };
+                unexpected.iter().map(of_key).collect()
+            }
+            ValidationErrorKind::PropertyNames { error } => {
+                let name = error.instance().as_str().unwrap_or_default().to_owned();
+                one(path.key(&name), Problem::BadName)
+            }
+            ValidationErrorKind::Required { property } => {
+                one(path.key(property.as_str().unwrap_or_default()), Problem::Missing { parent: path })
+            }
+            ValidationErrorKind::Type { kind } => {
+                let types = types_of(kind);
+                let scalar =
+                    types.iter().any(|kind| matches!(kind, JsonType::Integer | JsonType::Number | JsonType::Boolean));
+                let expected = named(error).map_or_else(|| in_words(&types), str::to_owned);
+                one(path, Problem::WrongType { found: found(), expected, scalar })
+            }
+            ValidationErrorKind::Enum { options } => {
+                let options = options.as_array().map(Vec::as_slice).unwrap_or_default().iter().map(plain).collect();
+                one(path, Problem::NotOneOf { found: found(), options })
+            }
+            ValidationErrorKind::Constant { expected_value } => {
+                one(path, Problem::NotOneOf { found: found(), options: vec![plain(expected_value)] })
+            }
+            ValidationErrorKind::Pattern { pattern } => {
+                one(path, Problem::NotLike { found: found(), expected: explain(pattern) })
+            }
+            ValidationErrorKind::MinLength { .. } => {
+                one(path, Problem::TooFew { expected: "must not be empty".to_owned() })
+            }
+            ValidationErrorKind::MinItems { limit } => {
+                one(path, Problem::TooFew { expected: format!("needs at least {limit} item") })
+            }
+            ValidationErrorKind::MinProperties { limit } => {
+                one(path, Problem::TooFew { expected: format!("needs at least {limit} entry") })
+            }
+            ValidationErrorKind::Minimum { limit } => {
+                one(path, Problem::OutOfRange { found: found(), expected: format!("at least {limit}") })
+            }
+            ValidationErrorKind::Maximum { limit } => {
+                one(path, Problem::OutOfRange { found: found(), expected: format!("at most {limit}") })
+            }
+            other => {
+                // Words of the library, for a keyword that the schema does not use today.
+                let expected = format!("what `{}` of the schema allows", other.keyword());
+                one(path, Problem::NotLike { found: found(), expected })
+            }
+        }
+    }
+
+    /// What has to go for the rest to be looked at.
+    pub fn culprit(&self) -> &KeyPath {
+        match &self.problem {
+            Problem::Missing { parent } => parent,
+            _ => &self.path,
+        }
+    }
+
+    /// Whether a number or a boolean would do.
+    pub fn wants_scalar(&self) -> bool {
+        matches!(self.problem, Problem::WrongType { scalar: true, .. })
+    }
+
+    pub fn report(&self, document: &Document, errors: &mut Errors) {
+        let path = &self.path;
+        let name = match path.segments().last() {
+            Some(Segment::Key(key)) => format!("`{key}`"),
+            Some(Segment::Index(index)) => format!("item {index}"),
+            None => "the configuration".to_owned(),
+        };
+        match &self.problem {
+            Problem::UnknownKey { known } => {
+                let help = known_elsewhere(path).unwrap_or_else(|| suggest(&last_key(path), known));
+                errors.push_key(path, format!("unknown key {name}"), help);
+            }
+            Problem::BadName => {
+                errors.push_key(path, format!("{name} is not a name"), format!("accepted: {}", explain(NAME_PATTERN)))
+            }
+            Problem::Missing { .. } => errors.push(path, format!("{name} is missing"), self.missing_help()),
+            Problem::WrongType { found: Value::Null, expected, .. } => {
+                errors.push(
+                    path,
+                    format!("{name} has no value"),
+                    format!("accepted: {expected}; or leave the key out"),
+                );
+            }
+            Problem::WrongType { found, expected, .. } => {
+                let mut help = format!("accepted: {expected}");
+                if let Value::String(text) = found
+                    && expected.contains("`true`")
+                    && matches!(text.to_ascii_lowercase().as_str(), "yes" | "no" | "on" | "off" | "y" | "n")
+                {
+                    help.push_str("; in YAML 1.2 everything else is text");
+                }
+                errors.push(path, format!("{name} is {}", describe(document, path, found)), help);
+            }
+            Problem::NotOneOf { found: Value::String(text), options } => {
+                let help = if text == "pass" && last_key(path) == "on_error" {
+                    format!("{}\npassing a record on would leak what a plugin should hide", accepted(options))
+                } else {
+                    suggest(text, options)
+                };
+                errors.push(path, format!("{name} cannot be `{}`", text), help);
+            }
+            Problem::NotOneOf { found, options } => {
+                errors.push(path, format!("{name} is {}", describe(document, path, found)), accepted(options));
+            }
+            Problem::NotLike { found, expected } => {
+                errors.push(
+                    path,
+                    format!("{name} is {}", describe(document, path, found)),
+                    format!("accepted: {expected}"),
+                );
+            }
+            Problem::TooFew { expected } => errors.push(path, format!("{name} {expected}"), ""),
+            Problem::OutOfRange { found, expected } => {
+                errors.push(
+                    path,
+                    format!("{name} is {}", describe(document, path, found)),
+                    format!("accepted: {expected}"),
+                );
+            }
+        }
+    }
+
+    fn missing_help(&self) -> String {
+        match last_key(&self.path).as_str() {
+            "version" => "write `version: 1`",
+            "bootstrap.servers" => "where to find the brokers: `bootstrap.servers: localhost:9092`",
+            "topics" => "the topics to read: `topics: [profiles]`",
+            "routes" => "a gateway needs at least one route",
+            "sinks" => "a route needs at least one sink",
+            "source" => "where records come from: `source: { topics: [profiles] }`",
+            "url" => "the address: `url: \"https://crm.internal/profiles/{key}\"`",
+            "use" => "a name under `plugins`, or `std/filter`, `std/key-check`, `std/mask-fields`",
+            "type" => "accepted: `discard`, `file`, `sqlite`, `http`",
+            _ => "",
+        }
+        .to_owned()
+    }
+}
+
+/// The alternative that is meant is the one that fits as a whole in kind: no complaint about the value's own type, nor about
+/// its `type` key.
+fn of_alternatives(
+    context: &[Vec<ValidationError<'static>>],
+    path: KeyPath,
+    found: Value,
+    root: &Value,
+) -> Vec<Finding> {
+    let alternatives: Vec<Vec<Finding>> =
+        context.iter().map(|errors| errors.iter().flat_map(|error| Finding::of(error, root)).collect()).collect();
+    let kind = path.key("type");
+    let misses = |finding: &Finding| {
+        (finding.path == path && !matches!(finding.problem, Problem::TooFew { .. } | Problem::OutOfRange { .. }))
+            || finding.path == kind
+    };
+    let mut meant = alternatives.iter().filter(|findings| !findings.iter().any(misses));
+    if let (Some(_), None) = (meant.next(), meant.next()) {
+        let index = alternatives.iter().position(|findings| !findings.iter().any(misses));
+        return index.and_then(|index| alternatives.into_iter().nth(index)).unwrap_or_default();
+    }
+    let all = || alternatives.iter().flatten();
+    let options_at = |place: &KeyPath| -> Vec<String> {
+        let of = |finding: &Finding| match &finding.problem {
+            Problem::NotOneOf { options, .. } if finding.path == *place => options.clone(),
+            _ => Vec::new(),
+        };
+        all().flat_map(of).collect()
+    };
+    let at_kind = options_at(&kind);
+    if !at_kind.is_empty() {
+        let found = found.get("type").cloned().unwrap_or_default();
+        return vec![Finding { path: kind, problem: Problem::NotOneOf { found, options: at_kind } }];
+    }
+    if let Some(missing) = all().position(|finding| finding.path == kind) {
+        return alternatives.into_iter().flatten().nth(missing).into_iter().collect();
+    }
+    let options = options_at(&path);
+    if found.is_string() && !options.is_empty() {
+        return vec![Finding { path, problem: Problem::NotOneOf { found, options } }];
+    }
+    let mut expected: Vec<String> = options.iter().map(|option| format!("`{option}`")).collect();
+    for finding in all().filter(|finding| finding.path == path) {
+        if let Problem::WrongType { expected: one, .. } = &finding.problem
+            && !(one == "text" && !options.is_empty())
+            && !expected.contains(one)
+        {
+            expected.push(one.clone());
+        }
+    }
+    vec![Finding { path, problem: Problem::WrongType { found, expected: expected.join(", "), scalar: false } }]
+}
+
+/// The keys that the schema knows where `error` stands.
+fn keys_of(error: &ValidationError<'_>) -> Vec<String> {
+    let path = error.schema_path().as_str();
+    let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+    let properties = schema().pointer(parent).and_then(|schema| schema.get("properties")).and_then(Value::as_object);
+    properties.map(|properties| properties.keys().cloned().collect()).unwrap_or_default()
+}
+
+fn named(error: &ValidationError<'_>) -> Option<&'static str> {
+    let path = error.schema_path().as_str();
+    DEFINITIONS.iter().find(|(definition, _)| path.starts_with(definition)).map(|(_, name)| *name)
+}
+
+fn explain(pattern: &str) -> String {
+    match pattern {
+        SIZE_PATTERN => SIZE_EXPECTED.to_owned(),
+        DURATION_PATTERN => DURATION_EXPECTED.to_owned(),
+        NAME_PATTERN => "letters, digits, `-` and `_`, at most 64, the first a letter or a digit".to_owned(),
+        "^[0-9a-fA-F]{64}$" => "64 hexadecimal digits, as `sha256sum` prints them".to_owned(),
+        other => format!("text that matches `{other}`"),
+    }
+}
+
+fn types_of(kind: &TypeKind) -> Vec<JsonType> {
+    match kind {
+        TypeKind::Single(kind) => vec![*kind],
+        TypeKind::Multiple(kinds) => kinds.iter().collect(),
+    }
+}
+
+fn in_words(types: &[JsonType]) -> String {
+    let word = |kind: &JsonType| match kind {
+        JsonType::Array => "a list",
+        JsonType::Boolean => "`true` or `false`",
+        JsonType::Integer => "a whole number",
+        JsonType::Null => "nothing",
+        JsonType::Number => "a number",
+        JsonType::Object => "a mapping",
+        JsonType::String => "text",
+    };
+    types.iter().map(word).collect::<Vec<_>>().join(", ")
+}
+
+fn describe(document: &Document, path: &KeyPath, found: &Value) -> String {
+    // As it is written: `1e3` and `0x10` are what people look for.
+    let text = |value: &Value| document.text(path).map_or_else(|| plain(value), str::to_owned);
+    match found {
+        Value::Null => "nothing".to_owned(),
+        Value::Bool(_) => format!("the boolean `{}`", text(found)),
+        Value::Number(_) => format!("the number `{}`", text(found)),
+        Value::String(_) => format!("the text `{}`", text(found)),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "a mapping".to_owned(),
+    }
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn last_key(path: &KeyPath) -> String {
+    match path.segments().last() {
+        Some(Segment::Key(key)) => key.clone(),
+        _ => String::new(),
+    }
+}
+
+/// For keys that mean something, but not here.
+fn known_elsewhere(path: &KeyPath) -> Option<String> {
+    let keys: Vec<&str> = path
+        .segments()
+        .iter()
+        .filter_map(|segment| match segment {
+            Segment::Key(key) => Some(key.as_str()),
+            Segment::Index(_) => None,
+        })
+        .collect();
+    let help = match keys.as_slice() {
+        ["routes", _, "sinks", _, "on_drop" | "on_reject"] => {
+            "this sink keeps every record it is given, so there is nothing to delete; `sqlite` and `http` sinks take it"
+        }
+        ["routes", _, "sinks", _, "dead_letter"] => {
+            "dead letters are set up once for the route, beside `sinks`; each sink gets a file of its own"
+        }
+        ["routes", _, "sinks", _, "on_error" | "retry"] => "a `discard` sink never fails",
+        ["routes", _, "source", key] if key.contains('.') => {
+            "properties of librdkafka stand under `properties` here, or under the cluster"
+        }
+        ["routes", _, "plugins", "file" | "sha256"] => {
+            "declare the plugin under `plugins`, and `use` it here by its name"
+        }
+        ["routes", _, "sink"] => "`sinks` is a mapping of names to sinks",
+        _ => return None,
+    };
+    Some(help.to_owned())
+}
