@@ -22,6 +22,7 @@ mod coalesce;
 mod dead_letter;
 mod discard;
 mod disk;
+mod file;
 mod retry;
 mod sqlite;
 #[cfg(test)]
@@ -65,7 +66,11 @@ pub fn start(context: Context) -> anyhow::Result<Running> {
             let sink = sqlite::Sqlite::open(settings, &context)?;
             blocking::start(context, Box::new(sink))
         }
-        SinkKind::File(_) | SinkKind::Http(_) => anyhow::bail!("not there"),
+        SinkKind::File(settings) => {
+            let sink = file::Files::open(settings, &context)?;
+            blocking::start(context, Box::new(sink))
+        }
+        SinkKind::Http(_) => anyhow::bail!("not there"),
     }
 }
 
