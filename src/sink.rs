@@ -22,7 +22,9 @@ mod coalesce;
 mod dead_letter;
 mod discard;
 mod disk;
+mod file;
 mod retry;
+mod sqlite;
 #[cfg(test)]
 mod testing;
 
@@ -60,7 +62,15 @@ pub fn start(context: Context) -> anyhow::Result<Running> {
     let sink = Arc::clone(&context.sink);
     match &sink.kind {
         SinkKind::Discard => blocking::start(context, Box::new(discard::Discard)),
-        SinkKind::File(_) | SinkKind::Sqlite(_) | SinkKind::Http(_) => anyhow::bail!("not there"),
+        SinkKind::Sqlite(settings) => {
+            let sink = sqlite::Sqlite::open(settings, &context)?;
+            blocking::start(context, Box::new(sink))
+        }
+        SinkKind::File(settings) => {
+            let sink = file::Files::open(settings, &context)?;
+            blocking::start(context, Box::new(sink))
+        }
+        SinkKind::Http(_) => anyhow::bail!("not there"),
     }
 }
 

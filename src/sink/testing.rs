@@ -31,7 +31,6 @@ pub struct Lane {
     pub receipts: Receiver<Receipt>,
     /// What the lane was told that the sink waits for, oldest first.
     pub waits: Arc<Mutex<Vec<Option<String>>>>,
-    pub metrics: Metrics,
     partitions: BTreeMap<(String, i32), (u64, Checkpoint)>,
 }
 
@@ -48,7 +47,6 @@ impl Lane {
         let (sender, receipts) = crossbeam_channel::bounded(max_batches);
         let waits = Arc::new(Mutex::new(Vec::new()));
         let shown = Arc::clone(&waits);
-        let metrics = Metrics::new();
         let retry = Retry { attempts: None, backoff: Duration::from_millis(1), max: Duration::from_millis(4) };
         let mut sink = Sink {
             name: "s".to_owned(),
@@ -64,7 +62,7 @@ impl Lane {
             sink: Arc::new(sink),
             dead_letters: dir.join("dead.ndjson"),
             assignments: Assignments::default(),
-            metrics: metrics.lane("r", "s"),
+            metrics: Metrics::new().lane("r", "s"),
             waiting: Arc::new(move |wait| shown.lock().unwrap().push(wait)),
             runtime: runtime(),
             receipts: sender,
@@ -72,7 +70,7 @@ impl Lane {
             changes_keys: false,
             stop: Stop::new(),
         };
-        Self { context, receipts, waits, metrics, partitions: BTreeMap::new() }
+        Self { context, receipts, waits, partitions: BTreeMap::new() }
     }
 
     /// A delivery of one partition, whose assignment lasts until it is removed.
