@@ -63,7 +63,11 @@ pub fn share(memory: u64, routes: &[Needs]) -> Result<Budget, Shortage> {
     let per_lane = FETCH_QUEUE_MIN + IN_HAND_MIN;
     let least = fixed.saturating_add(lanes.saturating_mul(per_lane));
     if memory < least {
-        return Err(Shortage { lines: lines(routes, lanes, per_lane), least: round_up(least), savings: savings(routes) });
+        return Err(Shortage {
+            lines: lines(routes, lanes, per_lane),
+            least: round_up(least),
+            savings: savings(routes),
+        });
     }
     let share = (memory - fixed) / lanes.max(1);
     let fetch_queue = (share / FETCH_QUEUE_PART).clamp(FETCH_QUEUE_MIN, FETCH_QUEUE_MAX);
@@ -96,7 +100,8 @@ fn lines(routes: &[Needs], lanes: u64, per_lane: u64) -> Vec<(String, u64)> {
 fn savings(routes: &[Needs]) -> Vec<String> {
     let mut savings = Vec::new();
     let fewer_workers = |route: &Needs| route.guests() - route.lanes.saturating_mul(route.chain).min(route.guests());
-    if let Some(route) = routes.iter().max_by_key(|route| fewer_workers(route)).filter(|route| fewer_workers(route) > 0) {
+    if let Some(route) = routes.iter().max_by_key(|route| fewer_workers(route)).filter(|route| fewer_workers(route) > 0)
+    {
         let saved = format_size(fewer_workers(route));
         savings.push(format!("`routes.{}.workers: 1` would need {saved} less", route.route));
     }

@@ -35,6 +35,7 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
+pub const MEMORY_RANGE: RangeInclusive<u64> = 16 << 20..=16 << 40;
 pub const SHUTDOWN_GRACE_RANGE: RangeInclusive<Duration> = SECOND..=Duration::from_secs(600);
 /// librdkafka gives a member up that does not poll for five minutes, and the drain is part of one poll.
 pub const DRAIN_TIMEOUT_RANGE: RangeInclusive<Duration> = MILLISECOND..=Duration::from_secs(120);

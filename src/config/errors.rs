@@ -9,6 +9,11 @@ use super::document::Document;
 use super::path::KeyPath;
 use super::yaml::{Fault, Span};
 
+/// Characters of a line of the file that are shown.
+const LINE_SHOWN: usize = 160;
+/// Characters of a message, and of each line of its help, that are shown.
+const MESSAGE_SHOWN: usize = 600;
+
 #[derive(Debug)]
 pub struct Errors {
     document: Arc<Document>,
@@ -78,12 +83,16 @@ impl Errors {
             line: known.then_some(span.line),
             column: known.then_some(span.column),
             path: path.to_string(),
-            message: self.document.hide_secrets(message).into_owned(),
-            help: self.document.hide_secrets(help).lines().map(str::to_owned).collect(),
+            message: shorten(&self.document.hide_secrets(message)),
+            help: self.document.hide_secrets(help).lines().map(shorten).collect(),
             width: width.max(1),
         };
         // What an alias repeats is wrong once.
-        if !self.list.iter().any(|other| (other.line, other.column, &other.message) == (error.line, error.column, &error.message)) {
+        if !self
+            .list
+            .iter()
+            .any(|other| (other.line, other.column, &other.message) == (error.line, error.column, &error.message))
+        {
             let at = self.list.partition_point(|other| (other.line, other.column) <= (error.line, error.column));
             self.list.insert(at, error);
         }
@@ -98,8 +107,7 @@ impl Errors {
             _ => writeln!(f, "{:margin$}--> {}", "", error.file)?,
         }
         if let (Some((number, text)), Some(column)) = (line, error.column) {
-            let text = text.trim_end();
-            let column = column.min(text.chars().count() + 1);
+            let (text, column) = clip(text.trim_end(), column);
             let width = error.width.min((text.chars().count() + 1).saturating_sub(column)).max(1);
             // Tabs stay tabs, so that the caret stands below what it means.
             let indent: String = text.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
@@ -111,9 +119,32 @@ impl Errors {
             writeln!(f, "{:margin$} = at: {}", "", error.path)?;
         }
         for help in &error.help {
-            writeln!(f, "{:margin$} = help: {help}", "")?;
+            // What is indented belongs to the line before it.
+            let label = if help.starts_with(' ') { "        " } else { "= help: " };
+            writeln!(f, "{:margin$} {label}{help}", "")?;
         }
         Ok(())
+    }
+}
+
+/// The part of a line around `column`, and where that is in it.
+fn clip(line: &str, column: usize) -> (String, usize) {
+    let length = line.chars().count();
+    let column = column.clamp(1, length + 1);
+    if length <= LINE_SHOWN {
+        return (line.to_owned(), column);
+    }
+    let start = column.saturating_sub(LINE_SHOWN / 2);
+    let part: String = line.chars().skip(start).take(LINE_SHOWN).collect();
+    let (before, after) = (if start > 0 { "…" } else { "" }, if start + LINE_SHOWN < length { "…" } else { "" });
+    (format!("{before}{part}{after}"), column - start + before.chars().count())
+}
+
+/// Text that repeats what is written, which may be of any length.
+fn shorten(text: &str) -> String {
+    match text.char_indices().nth(MESSAGE_SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 

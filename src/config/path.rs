@@ -117,7 +117,10 @@ mod tests {
     fn a_path_reads_like_the_file() {
         let routes = KeyPath::root().key("routes");
         check(&routes.key("a-b").key("plugins").index(0).key("use"), "routes.a-b.plugins[0].use");
-        check(&KeyPath::root().key("clusters").key("main").key("bootstrap.servers"), "clusters.main[\"bootstrap.servers\"]");
+        check(
+            &KeyPath::root().key("clusters").key("main").key("bootstrap.servers"),
+            "clusters.main[\"bootstrap.servers\"]",
+        );
         check(&KeyPath::root(), "");
     }
 

@@ -2,9 +2,9 @@
 
 use std::sync::LazyLock;
 
+use schemars::Schema;
 use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform};
-use schemars::Schema;
 use serde_json::Value;
 
 use super::written;
@@ -17,7 +17,8 @@ pub fn schema() -> &'static Value {
 }
 
 fn generate() -> Value {
-    let mut schema = SchemaSettings::draft2020_12().for_deserialize().into_generator().into_root_schema_for::<written::Config>();
+    let mut schema =
+        SchemaSettings::draft2020_12().for_deserialize().into_generator().into_root_schema_for::<written::Config>();
     RecursiveTransform(tidy).transform(&mut schema);
     schema.to_value()
 }
@@ -47,11 +48,14 @@ fn tidy(schema: &mut Schema) {
     if matches!(object.get("format"), Some(Value::String(format)) if format.starts_with("uint")) {
         object.remove("format");
     }
-    if object.get("default").is_some_and(|default| default.is_null() || *default == Value::Array(Vec::new()) || *default == Value::Object(serde_json::Map::new())) {
+    if object.get("default").is_some_and(|default| {
+        default.is_null() || *default == Value::Array(Vec::new()) || *default == Value::Object(serde_json::Map::new())
+    }) {
         object.remove("default");
     }
     // A doc comment's line breaks are the source file's.
     if let Some(Value::String(description)) = object.get_mut("description") {
-        *description = description.split("\n\n").map(|paragraph| paragraph.replace('\n', " ")).collect::<Vec<_>>().join("\n\n");
+        *description =
+            description.split("\n\n").map(|paragraph| paragraph.replace('\n', " ")).collect::<Vec<_>>().join("\n\n");
     }
 }

@@ -20,20 +20,34 @@ impl Checker<'_> {
             && probes.port() != 0
             && (probes.ip() == listen.ip() || probes.ip().is_unspecified() || listen.ip().is_unspecified())
         {
-            self.error(&path.key("probes"), format!("`listen` has port {} too", probes.port()), "give the probes a port of their own");
+            self.conflict(
+                &path.key("probes"),
+                format!("`listen` has port {} too", probes.port()),
+                "give the probes a port of their own",
+            );
         }
         if !listen.ip().is_loopback() && written.tokens.is_empty() {
             let help = "add one under `tokens`, or listen on `127.0.0.1` or `[::1]`";
-            self.error(&path.key("listen"), format!("`{listen}` can be reached from other machines, and there is no token"), help);
+            self.conflict(
+                &path.key("listen"),
+                format!("`{listen}` can be reached from other machines, and there is no token"),
+                help,
+            );
         }
         for (index, host) in written.hosts.iter().enumerate() {
             let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');
             if host.is_empty() || !host.chars().all(is_host) {
-                let help = "accepted: a name as in the `Host` header, such as `tidegate.internal` or `tidegate.internal:8080`";
+                let help =
+                    "accepted: a name as in the `Host` header, such as `tidegate.internal` or `tidegate.internal:8080`";
                 self.error(&path.key("hosts").index(index), format!("`{host}` is not the name of a host"), help);
             }
         }
-        Admin { listen, probes, tokens: self.tokens(&path.key("tokens"), &written.tokens), hosts: written.hosts.clone() }
+        Admin {
+            listen,
+            probes,
+            tokens: self.tokens(&path.key("tokens"), &written.tokens),
+            hosts: written.hosts.clone(),
+        }
     }
 
     fn tokens(&mut self, path: &KeyPath, written: &[written::Token]) -> Vec<Token> {
@@ -41,7 +55,10 @@ impl Checker<'_> {
             let place = path.index(index);
             let characters = token.token.chars().count();
             if characters < defaults::TOKEN_MIN_CHARACTERS {
-                let help = format!("at least {} characters; `openssl rand -hex 32` makes a good one", defaults::TOKEN_MIN_CHARACTERS);
+                let help = format!(
+                    "at least {} characters; `openssl rand -hex 32` makes a good one",
+                    defaults::TOKEN_MIN_CHARACTERS
+                );
                 self.error(&place.key("token"), format!("the token has {characters} characters"), help);
             } else if !token.token.chars().all(|c| c.is_ascii_graphic()) {
                 let help = "letters, digits and punctuation of ASCII, without blanks and line breaks";
@@ -50,10 +67,14 @@ impl Checker<'_> {
             for (earlier, other) in written.iter().take(index).enumerate() {
                 if other.name == token.name {
                     let help = format!("`tokens[{earlier}]` has it; the log tells holders apart by name");
-                    self.error(&place.key("name"), format!("`{}` is the name of another token", token.name), help);
+                    self.conflict(&place.key("name"), format!("`{}` is the name of another token", token.name), help);
                 }
                 if other.token == token.token {
-                    self.error(&place.key("token"), format!("`{}` has the same token", other.name), "give each holder a token of their own");
+                    self.conflict(
+                        &place.key("token"),
+                        format!("`{}` has the same token", other.name),
+                        "give each holder a token of their own",
+                    );
                 }
             }
         }

@@ -40,7 +40,11 @@ impl Checker<'_> {
                     let actual = hexadecimal(&Sha256::digest(&component));
                     if actual != *expected {
                         let help = format!("the file has `{actual}`; if that is the one you mean, write it here");
-                        self.error(&path.key("sha256"), format!("`{}` is not the file that was meant", plugin.file), help);
+                        self.error(
+                            &path.key("sha256"),
+                            format!("`{}` is not the file that was meant", plugin.file),
+                            help,
+                        );
                     }
                 }
                 (Ok(_), None) => {}
@@ -52,7 +56,12 @@ impl Checker<'_> {
         declared
     }
 
-    pub(super) fn chain(&mut self, path: &KeyPath, written: &[written::PluginUse], declared: &Declared) -> Vec<PluginUse> {
+    pub(super) fn chain(
+        &mut self,
+        path: &KeyPath,
+        written: &[written::PluginUse],
+        declared: &Declared,
+    ) -> Vec<PluginUse> {
         let mut chain = Vec::new();
         for (index, step) in written.iter().enumerate() {
             let path = path.index(index);
@@ -93,7 +102,8 @@ impl Checker<'_> {
             let help = "build it with `make`, which builds the standard plugins first";
             self.error(path, format!("this program was built without `{name}`"), help);
         } else if let Some((plugin, _)) = name.split_once('@') {
-            let help = format!("declare the file under `plugins` and pin it with `sha256`\n{}", suggest(plugin, &names));
+            let help =
+                format!("declare the file under `plugins` and pin it with `sha256`\n{}", suggest(plugin, &names));
             self.error(path, format!("`{name}` names an uploaded version, and there are no uploads here"), help);
         } else {
             self.error(path, format!("there is no plugin `{name}`"), suggest(name, &names));
@@ -117,8 +127,20 @@ impl Checker<'_> {
             usize::try_from(bytes).unwrap_or(usize::MAX)
         };
         Limits {
-            memory: size("memory", &own.memory, &inherited.memory, defaults::PLUGIN_MEMORY, &defaults::PLUGIN_MEMORY_RANGE),
-            output: size("output", &own.output, &inherited.output, defaults::PLUGIN_OUTPUT, &defaults::PLUGIN_OUTPUT_RANGE),
+            memory: size(
+                "memory",
+                &own.memory,
+                &inherited.memory,
+                defaults::PLUGIN_MEMORY,
+                &defaults::PLUGIN_MEMORY_RANGE,
+            ),
+            output: size(
+                "output",
+                &own.output,
+                &inherited.output,
+                defaults::PLUGIN_OUTPUT,
+                &defaults::PLUGIN_OUTPUT_RANGE,
+            ),
             log: size("log", &own.log, &inherited.log, defaults::PLUGIN_LOG, &defaults::PLUGIN_LOG_RANGE),
             time: self.duration(&path.key("time"), own.time.as_ref(), &time, &defaults::PLUGIN_TIME_RANGE),
             time_per_record: self.duration(

@@ -6,12 +6,12 @@ use super::Checker;
 use super::template::template;
 use crate::config::checked::{Column, ColumnType, File, OnDrop, OnReject, PathTemplate, Retry, Sink, SinkKind, Sqlite};
 use crate::config::path::KeyPath;
+use crate::config::units::format_duration;
 use crate::config::{defaults, written};
 use crate::delivery::OnError;
 
 /// What the sink keeps beside each row under these names.
-const TAKEN_COLUMNS: [&str; 7] =
-    ["key", "_topic", "_partition", "_offset", "_timestamp", "_generation", "_source_key"];
+const TAKEN_COLUMNS: [&str; 7] = ["key", "_topic", "_partition", "_offset", "_timestamp", "_generation", "_source_key"];
 /// Names that begin so are SQLite's own and the sink's own.
 const TAKEN_TABLES: [&str; 2] = ["sqlite_", "_tidegate_"];
 
@@ -37,9 +37,13 @@ impl Checker<'_> {
                 let kind = SinkKind::Sqlite(self.sqlite(path, sqlite));
                 (kind, Some(on_drop), sqlite.on_reject, sqlite.on_error, sqlite.retry.as_ref())
             }
-            written::Sink::Http(http) => {
-                (SinkKind::Http(self.http(path, http)), http.on_drop, http.on_reject, http.on_error, http.retry.as_ref())
-            }
+            written::Sink::Http(http) => (
+                SinkKind::Http(self.http(path, http)),
+                http.on_drop,
+                http.on_reject,
+                http.on_error,
+                http.retry.as_ref(),
+            ),
         };
         Sink {
             name: name.to_owned(),
@@ -53,25 +57,37 @@ impl Checker<'_> {
 
     fn file_sink(&mut self, path: &KeyPath, written: &written::File) -> File {
         let outside = self.outside;
-        let template = template(&written.path, |directory| outside.resolve(directory)).unwrap_or_else(|(message, help)| {
-            self.error(&path.key("path"), message, help);
-            PathTemplate { root: outside.base_dir.clone(), rest: String::new() }
-        });
+        let template =
+            template(&written.path, |directory| outside.resolve(directory)).unwrap_or_else(|(message, help)| {
+                self.error(&path.key("path"), message, help);
+                PathTemplate { root: outside.base_dir.clone(), rest: String::new() }
+            });
         let size = written.rotate.as_ref().and_then(|rotate| rotate.size.as_ref());
         let place = path.key("rotate").key("size");
-        File { path: template, rotate_size: self.size(&place, size, defaults::ROTATE_SIZE, &defaults::ROTATE_SIZE_RANGE) }
+        File {
+            path: template,
+            rotate_size: self.size(&place, size, defaults::ROTATE_SIZE, &defaults::ROTATE_SIZE_RANGE),
+        }
     }
 
     fn sqlite(&mut self, path: &KeyPath, written: &written::Sqlite) -> Sqlite {
         let place = path.key("table");
         if TAKEN_TABLES.iter().any(|taken| written.table.to_ascii_lowercase().starts_with(taken)) {
-            self.error(&place, format!("the table cannot be named `{}`", written.table), "names that begin with `sqlite_` or `_tidegate_` are taken");
+            self.error(
+                &place,
+                format!("the table cannot be named `{}`", written.table),
+                "names that begin with `sqlite_` or `_tidegate_` are taken",
+            );
         } else {
             self.identifier(&place, &written.table);
         }
         let place = path.key("columns");
         if written.columns.len() > defaults::MAX_COLUMNS {
-            self.error(&place, format!("there are {} columns", written.columns.len()), format!("at most {}", defaults::MAX_COLUMNS));
+            self.error(
+                &place,
+                format!("there are {} columns", written.columns.len()),
+                format!("at most {}", defaults::MAX_COLUMNS),
+            );
         }
         let mut columns: Vec<Column> = Vec::new();
         for (name, column) in &written.columns {
@@ -81,7 +97,12 @@ impl Checker<'_> {
             path: self.file(&path.key("path"), &written.path),
             table: written.table.clone(),
             columns,
-            cache: self.size(&path.key("cache"), written.cache.as_ref(), defaults::SQLITE_CACHE, &defaults::SQLITE_CACHE_RANGE),
+            cache: self.size(
+                &path.key("cache"),
+                written.cache.as_ref(),
+                defaults::SQLITE_CACHE,
+                &defaults::SQLITE_CACHE_RANGE,
+            ),
         }
     }
 
@@ -90,17 +111,26 @@ impl Checker<'_> {
             let help = format!("taken: {}", TAKEN_COLUMNS.map(|taken| format!("`{taken}`")).join(", "));
             self.error(path, format!("the column cannot be named `{name}`"), help);
         } else if let Some(other) = earlier.iter().find(|other| other.name.eq_ignore_ascii_case(name)) {
-            self.error(path, format!("SQLite takes the columns `{name}` and `{}` for one", other.name), "give one of them another name");
+            self.error(
+                path,
+                format!("SQLite takes the columns `{name}` and `{}` for one", other.name),
+                "give one of them another name",
+            );
         } else {
             self.identifier(path, name);
         }
         let pointer = &written.path;
         let mut escapes = pointer.split('~').skip(1);
         if !(pointer.is_empty() || pointer.starts_with('/')) {
-            let help = format!("accepted: a JSON pointer, such as `/{}`", pointer.trim_start_matches("$.").replace('.', "/"));
+            let help =
+                format!("accepted: a JSON pointer, such as `/{}`", pointer.trim_start_matches("$.").replace('.', "/"));
             self.error(&path.key("path"), format!("`{pointer}` is not a JSON pointer"), help);
         } else if escapes.any(|escape| !escape.starts_with(['0', '1'])) {
-            self.error(&path.key("path"), format!("`{pointer}` is not a JSON pointer"), "in a name, `~0` stands for `~` and `~1` for `/`");
+            self.error(
+                &path.key("path"),
+                format!("`{pointer}` is not a JSON pointer"),
+                "in a name, `~0` stands for `~` and `~1` for `/`",
+            );
         }
         Column { name: name.to_owned(), pointer: pointer.clone(), kind: written.kind.unwrap_or(ColumnType::Text) }
     }
@@ -122,9 +152,13 @@ impl Checker<'_> {
         let backoff = self.duration(&path.key("backoff"), written.backoff.as_ref(), defaults::RETRY_BACKOFF, range);
         let max = self.duration(&path.key("max"), written.max.as_ref(), defaults::RETRY_MAX, range);
         if backoff > max {
-            let (backoff, max) = (humantime::format_duration(backoff), humantime::format_duration(max));
+            let (backoff, max) = (format_duration(backoff), format_duration(max));
             let key = if written.backoff.is_some() { "backoff" } else { "max" };
-            self.error(&path.key(key), format!("the first wait, {backoff}, is longer than the longest, {max}"), "`backoff` must not be above `max`");
+            self.conflict(
+                &path.key(key),
+                format!("the first wait, {backoff}, is longer than the longest, {max}"),
+                "`backoff` must not be above `max`",
+            );
         }
         Retry { attempts: written.attempts.and_then(NonZeroU32::new), backoff, max }
     }
