@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+
+use crate::gateway::status::{LaneState, LaneStatus, Status};
 
 /// All metrics of the process. Cloning shares them.
 #[derive(Clone, Debug)]
@@ -76,7 +78,7 @@ struct PluginLabels {
 }
 
 /// What went wrong, as a bounded label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     Key,
     PluginReject,
@@ -90,6 +92,28 @@ pub enum ErrorKind {
     Source,
     Commit,
     DeadLetter,
+}
+
+impl EncodeLabelValue for ErrorKind {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
+        std::fmt::Write::write_str(
+            encoder,
+            match self {
+                Self::Key => "key",
+                Self::PluginReject => "plugin_reject",
+                Self::PluginTrap => "plugin_trap",
+                Self::PluginTimeout => "plugin_timeout",
+                Self::PluginMemory => "plugin_memory",
+                Self::PluginVerdict => "plugin_verdict",
+                Self::PluginOther => "plugin_other",
+                Self::SinkTransient => "sink_transient",
+                Self::SinkPermanent => "sink_permanent",
+                Self::Source => "source",
+                Self::Commit => "commit",
+                Self::DeadLetter => "dead_letter",
+            },
+        )
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -113,6 +137,10 @@ struct Families {
     in_hand_bytes: Family<LaneLabels, Gauge>,
     live: Family<LaneLabels, Gauge>,
     halted: Family<LaneLabels, Gauge>,
+    waiting: Family<LaneLabels, Gauge>,
+    stalled: Family<LaneLabels, Gauge>,
+    snapshot_passed: Family<LaneLabels, Gauge>,
+    snapshot_total: Family<LaneLabels, Gauge>,
     lag: Family<PartitionLabels, Gauge>,
     committed: Family<PartitionLabels, Gauge>,
     errors: Family<ErrorLabels, Counter>,
@@ -149,6 +177,18 @@ impl Metrics {
         r.register("in_hand_bytes", "Bytes of records between source and acknowledgement", f.in_hand_bytes.clone());
         r.register("lane_live", "1 when the lane has delivered its snapshot", f.live.clone());
         r.register("lane_halted", "1 when the lane has halted", f.halted.clone());
+        r.register(
+            "lane_waiting",
+            "1 while the lane waits for something outside, such as its broker or its sink",
+            f.waiting.clone(),
+        );
+        r.register(
+            "lane_stalled_seconds",
+            "Seconds in which the lane finished nothing although there is work",
+            f.stalled.clone(),
+        );
+        r.register("snapshot_passed_offsets", "Offsets of the snapshot that are passed", f.snapshot_passed.clone());
+        r.register("snapshot_offsets", "Offsets of the snapshot in all", f.snapshot_total.clone());
         r.register("lag_records", "Offsets between the end of the partition and what is finished", f.lag.clone());
         r.register("finished_offset", "The offset below which everything is finished", f.committed.clone());
         r.register("errors", "Errors by kind", f.errors.clone());
@@ -162,29 +202,73 @@ impl Metrics {
         let lane = LaneLabels { route: route.to_owned(), sink: sink.to_owned() };
         let f = &self.families;
         LaneMetrics {
-            records_in: f.records_in.get_or_create(&lane).clone(),
-            bytes_in: f.bytes_in.get_or_create(&lane).clone(),
-            records_out: f.records_out.get_or_create(&lane).clone(),
-            bytes_out: f.bytes_out.get_or_create(&lane).clone(),
-            kept: f.kept.get_or_create(&lane).clone(),
-            changed: f.changed.get_or_create(&lane).clone(),
-            dropped: f.dropped.get_or_create(&lane).clone(),
-            rejected: f.rejected.get_or_create(&lane).clone(),
-            dead_letters: f.dead_letters.get_or_create(&lane).clone(),
-            stale: f.stale.get_or_create(&lane).clone(),
-            coalesced: f.coalesced.get_or_create(&lane).clone(),
-            tombstones_ignored: f.tombstones_ignored.get_or_create(&lane).clone(),
-            retries: f.retries.get_or_create(&lane).clone(),
-            commits: f.commits.get_or_create(&lane).clone(),
-            plugin_seconds: f.plugin_seconds.get_or_create(&lane).clone(),
-            sink_seconds: f.sink_seconds.get_or_create(&lane).clone(),
-            in_hand_bytes: f.in_hand_bytes.get_or_create(&lane).clone(),
+            records_in: f.records_in.get_or_create_owned(&lane),
+            bytes_in: f.bytes_in.get_or_create_owned(&lane),
+            records_out: f.records_out.get_or_create_owned(&lane),
+            bytes_out: f.bytes_out.get_or_create_owned(&lane),
+            kept: f.kept.get_or_create_owned(&lane),
+            changed: f.changed.get_or_create_owned(&lane),
+            dropped: f.dropped.get_or_create_owned(&lane),
+            rejected: f.rejected.get_or_create_owned(&lane),
+            dead_letters: f.dead_letters.get_or_create_owned(&lane),
+            stale: f.stale.get_or_create_owned(&lane),
+            coalesced: f.coalesced.get_or_create_owned(&lane),
+            tombstones_ignored: f.tombstones_ignored.get_or_create_owned(&lane),
+            retries: f.retries.get_or_create_owned(&lane),
+            commits: f.commits.get_or_create_owned(&lane),
+            plugin_seconds: f.plugin_seconds.get_or_create_owned(&lane),
+            sink_seconds: f.sink_seconds.get_or_create_owned(&lane),
+            in_hand_bytes: f.in_hand_bytes.get_or_create_owned(&lane),
             lane,
             families: f.clone(),
         }
     }
 
-    pub fn set_memory(&self, budget: u64, resident: u64) {
+    /// Sets every gauge that is read off the gateway's status, and forgets those of partitions that are not ours any more:
+    /// their lag is somebody else's. Not for two callers at once.
+    pub fn refresh(&self, status: &Status) {
+        let f = &self.families;
+        self.set_memory(status.memory.budget, status.memory.resident);
+        f.lag.clear();
+        f.committed.clear();
+        for route in &status.routes {
+            for lane in &route.lanes {
+                self.refresh_lane(&route.name, lane);
+            }
+        }
+    }
+
+    fn refresh_lane(&self, route: &str, lane: &LaneStatus) {
+        let f = &self.families;
+        let labels = LaneLabels { route: route.to_owned(), sink: lane.sink.clone() };
+        let (passed, total) = lane.snapshot_progress();
+        for (family, value) in [
+            (&f.live, i64::from(lane.state == LaneState::Live)),
+            (&f.halted, i64::from(lane.state == LaneState::Halted)),
+            (&f.waiting, i64::from(lane.waiting.is_some())),
+            (&f.stalled, lane.stalled_seconds as i64),
+            (&f.snapshot_passed, passed),
+            (&f.snapshot_total, total),
+            (&f.in_hand_bytes, lane.in_hand_bytes as i64),
+        ] {
+            family.get_or_create(&labels).set(value);
+        }
+        for p in &lane.partitions {
+            let labels = PartitionLabels {
+                route: route.to_owned(),
+                sink: lane.sink.clone(),
+                topic: p.topic.clone(),
+                partition: p.partition,
+            };
+            for (family, value) in [(&f.lag, p.lag), (&f.committed, p.finished)] {
+                if let Some(value) = value {
+                    family.get_or_create(&labels).set(value);
+                }
+            }
+        }
+    }
+
+    fn set_memory(&self, budget: u64, resident: u64) {
         self.families.memory_budget.set(budget as i64);
         self.families.memory_resident.set(resident as i64);
     }
@@ -254,3 +338,6 @@ impl LaneMetrics {
 pub fn add_seconds(counter: &Counter<f64, AtomicU64>, since: std::time::Instant) {
     counter.inc_by(since.elapsed().as_secs_f64());
 }
+
+#[cfg(test)]
+mod tests;

@@ -46,12 +46,17 @@ pub struct LaneStatus {
     pub in_hand_bytes: u64,
     /// The lane's dead letters.
     pub dead_letter_path: String,
+    /// For how long nothing was finished although there is work. Only whoever looks again and again can tell: the admin
+    /// server fills it in.
+    #[serde(default)]
+    pub stalled_seconds: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LaneState {
-    /// No partition was assigned yet, or its snapshot's end is not known.
+    /// What is assigned is not known yet, or a snapshot's end is not. A lane that got its assignment and has no partition
+    /// (there are more instances than partitions) has nothing to deliver and is live.
     Starting,
     /// The snapshot is not wholly delivered.
     Bootstrapping,
@@ -102,5 +107,62 @@ impl LaneStatus {
     /// The lag over all partitions; `None` = not known of any.
     pub fn lag(&self) -> Option<i64> {
         self.partitions.iter().filter_map(|p| p.lag).fold(None, |sum, lag| Some(sum.unwrap_or(0) + lag))
+    }
+}
+
+/// Statuses for the tests of everyone who shows one.
+#[cfg(test)]
+pub mod samples {
+    use super::*;
+
+    /// One route, `profiles`.
+    pub fn status(lanes: Vec<LaneStatus>) -> Status {
+        Status {
+            version: "1.2.3".to_owned(),
+            uptime_seconds: 75,
+            memory: Memory { budget: 256 << 20, resident: 84 << 20 },
+            routes: vec![RouteStatus {
+                name: "profiles".to_owned(),
+                readiness: true,
+                plugins: vec!["std/mask-fields 1.0.0".to_owned()],
+                lanes,
+            }],
+        }
+    }
+
+    pub fn halt() -> Halt {
+        Halt {
+            topic: Some("user-profiles".to_owned()),
+            partition: Some(0),
+            offset: Some(5),
+            stage: "sink".to_owned(),
+            reason: "the disk is full".to_owned(),
+        }
+    }
+
+    /// One partition, read from 0, with a snapshot of 20 offsets.
+    pub fn lane(sink: &str, state: LaneState, finished: i64, end: i64) -> LaneStatus {
+        LaneStatus {
+            sink: sink.to_owned(),
+            kind: "sqlite".to_owned(),
+            state,
+            waiting: None,
+            halt: None,
+            warnings: vec![],
+            partitions: vec![PartitionStatus {
+                topic: "user-profiles".to_owned(),
+                partition: 0,
+                start: Some(0),
+                target: Some(20),
+                finished: Some(finished),
+                end: Some(end),
+                lag: Some(end - finished),
+                live: finished >= 20,
+            }],
+            counts: Counts::default(),
+            in_hand_bytes: 0,
+            dead_letter_path: format!("dead/profiles.{sink}.ndjson"),
+            stalled_seconds: 0,
+        }
     }
 }

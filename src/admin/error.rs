@@ -1,0 +1,95 @@
+//! What went wrong, as the caller is told: problem details after RFC 9457, with a code that stays the same.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+/// An answer that is not the one that was asked for.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    #[error("there is nothing at this address; `/api/v1/routes`, `/livez`, `/readyz` and `/metrics` are served")]
+    NotFound,
+    #[error("only GET and HEAD are served here")]
+    MethodNotAllowed,
+    #[error("there is no route `{route}`; the routes are {known}")]
+    UnknownRoute { route: String, known: String },
+    #[error("{0}")]
+    BadRequest(String),
+    #[error(
+        "`{host}` is not an address of this server; use the address that it listens on, `localhost`, or a name listed in `admin.hosts`"
+    )]
+    HostNotAllowed { host: String },
+    #[error("pages of `{origin}` may not call this server; a name listed in `admin.hosts` may")]
+    OriginNotAllowed { origin: String },
+    #[error("a token is needed: send `Authorization: Bearer TOKEN` with a token from `admin.tokens`")]
+    TokenMissing,
+    #[error("the token is not one of `admin.tokens`")]
+    TokenUnknown,
+    #[error("the token's role is `{has}`, and this needs `{needed}`")]
+    RoleTooLow { has: &'static str, needed: &'static str },
+    #[error("a request body may have {limit} bytes")]
+    BodyTooLarge { limit: u64 },
+    #[error("the request took longer than {limit_seconds} s")]
+    Timeout { limit_seconds: u64 },
+    #[error("the server failed to answer; its log says more")]
+    Internal,
+}
+
+/// The body of an RFC 9457 answer.
+#[derive(Debug, Serialize)]
+struct Details {
+    r#type: String,
+    title: &'static str,
+    status: u16,
+    detail: String,
+    /// What a program matches on.
+    code: &'static str,
+}
+
+impl Problem {
+    /// Stable, for programs: a code is never renamed nor given another meaning.
+    pub fn code(&self) -> &'static str {
+        self.parts().1
+    }
+
+    fn parts(&self) -> (StatusCode, &'static str, &'static str) {
+        match self {
+            Self::NotFound => (StatusCode::NOT_FOUND, "not_found", "nothing here"),
+            Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "method not served"),
+            Self::UnknownRoute { .. } => (StatusCode::NOT_FOUND, "unknown_route", "unknown route"),
+            Self::BadRequest(_) => (StatusCode::BAD_REQUEST, "bad_request", "request not understood"),
+            Self::HostNotAllowed { .. } => (StatusCode::MISDIRECTED_REQUEST, "host_not_allowed", "host not allowed"),
+            Self::OriginNotAllowed { .. } => (StatusCode::FORBIDDEN, "origin_not_allowed", "origin not allowed"),
+            Self::TokenMissing => (StatusCode::UNAUTHORIZED, "token_missing", "token missing"),
+            Self::TokenUnknown => (StatusCode::UNAUTHORIZED, "token_unknown", "token unknown"),
+            Self::RoleTooLow { .. } => (StatusCode::FORBIDDEN, "role_too_low", "role too low"),
+            Self::BodyTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "body too large"),
+            Self::Timeout { .. } => (StatusCode::SERVICE_UNAVAILABLE, "timeout", "request took too long"),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "internal error"),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let (status, code, title) = self.parts();
+        let r#type = format!("urn:tidegate:problem:{code}");
+        let details = Details { r#type, title, status: status.as_u16(), detail: self.to_string(), code };
+        let mut response = (status, Json(details)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tidegate\""));
+        }
+        response
+    }
+}
+
+pub async fn not_found() -> Problem {
+    Problem::NotFound
+}
+
+pub async fn method_not_allowed() -> Problem {
+    Problem::MethodNotAllowed
+}

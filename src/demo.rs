@@ -1,0 +1,196 @@
+//! `tidegate demo`: the whole thing in one process, on an embedded broker.
+//!
+//! With `--once` it ends when the snapshot is delivered, and holds what each sink has against its own account of the
+//! records that it produced.
+
+mod broker;
+mod compare;
+mod directory;
+mod found;
+mod model;
+mod profiles;
+mod receiver;
+mod watch;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use self::broker::{Broker, Produced};
+use self::compare::Comparison;
+use self::directory::Directory;
+use self::profiles::Crowd;
+use self::receiver::Receiver;
+use self::watch::{Ended, Watch};
+use crate::admin::{self, App, Listeners};
+use crate::cli::table::grouped;
+use crate::config::{Config, Source};
+use crate::gateway::status::Status;
+use crate::metrics::Metrics;
+use crate::stop::Stop;
+
+/// What the scenes need, and some of a crowd.
+pub const MIN_RECORDS: usize = 100;
+
+/// What fits into the embedded broker.
+pub const MAX_RECORDS: usize = 50_000;
+
+/// Threads for HTTP: the admin server, the receiver, and the sink that sends to it.
+const RUNTIME_THREADS: usize = 2;
+
+#[derive(Debug, clap::Args)]
+pub struct DemoArgs {
+    /// Stop when all is delivered, compare each sink with the records that were produced, and exit 0 or 1
+    #[arg(long)]
+    once: bool,
+    /// Where the demo writes; what an earlier demo left there is removed
+    #[arg(long, value_name = "DIR", default_value = "tidegate-demo")]
+    dir: PathBuf,
+    /// How many records the topic holds at the start
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = records)]
+    records: usize,
+    /// The address of the admin server [default: 127.0.0.1:8080, or a free port if that is taken]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// How long `--once` may take until all is delivered
+    #[arg(long, value_name = "TIME", default_value = "2min", value_parser = humantime::parse_duration)]
+    timeout: Duration,
+}
+
+fn records(text: &str) -> Result<usize, String> {
+    let range = MIN_RECORDS..=MAX_RECORDS;
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("a number from {MIN_RECORDS} to {MAX_RECORDS} is accepted"))
+}
+
+/// A running gateway, as much of it as the demo needs.
+pub struct Running {
+    pub status: Arc<dyn Fn() -> Status + Send + Sync>,
+    pub metrics: Metrics,
+    /// Stops it and returns the lanes that did not end in time.
+    pub stop: Box<dyn FnOnce() -> Vec<String>>,
+}
+
+/// Runs the demo with a configuration that `load` reads from a file and a gateway that `start` starts.
+///
+/// # Errors
+/// When something does not start, or the snapshot is not delivered.
+pub fn run_with(
+    args: &DemoArgs,
+    load: impl FnOnce(&Path) -> anyhow::Result<Config>,
+    start: impl FnOnce(&Config, &tokio::runtime::Handle) -> anyhow::Result<Running>,
+) -> anyhow::Result<ExitCode> {
+    let dir = Directory::prepare(&args.dir)?;
+    let broker = Broker::start()?;
+    let produced = broker.fill(profiles::seed(args.records))?;
+    println!("{} records of customer profiles are in the topic `{}`", grouped(produced.len() as u64), broker::TOPIC);
+
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(RUNTIME_THREADS).enable_all().build()?;
+    let receiver = runtime.block_on(Receiver::start())?;
+    let listen = free_address(args.listen)?;
+    let config = dir.write_config(listen, &broker.bootstrap_servers(), &receiver.url())?;
+    let config = without_admin_requests(load(&config)?);
+    crate::log::init_to_file(&config.log, dir.create_log()?)?;
+
+    let begin = Instant::now();
+    let listeners = runtime.block_on(Listeners::bind(&config.admin))?;
+    let mut watch = runtime.block_on(async { Watch::new() })?;
+    let running = start(&config, runtime.handle())?;
+    let status = Arc::clone(&running.status);
+    let app = App::new(move || status(), running.metrics.clone());
+    runtime.spawn(async move { admin::serve(listeners, app, &config.admin, std::future::pending()).await });
+
+    if args.once {
+        let ended = runtime.block_on(watch.until_delivered(&*running.status, Some(args.timeout)))?;
+        stop(running)?;
+        return match ended {
+            Ended::Delivered => check(&dir, &receiver, &produced, begin.elapsed()),
+            Ended::Interrupted => Ok(ExitCode::FAILURE),
+        };
+    }
+    let stop_producer = Stop::new();
+    let producer = broker.go_on(Crowd::later(args.records), stop_producer.clone())?;
+    let ended = runtime.block_on(watch.until_delivered(&*running.status, None))?;
+    if ended == Ended::Delivered {
+        print!("{}", dir.what_to_look_at(listen, &receiver.url(), begin.elapsed()));
+        runtime.block_on(watch.until_interrupted(&*running.status))?;
+    }
+    stop_producer.set();
+    if producer.join().is_err() {
+        bail!("the demo's producer panicked");
+    }
+    stop(running)?;
+    println!("stopped; what was written is left in `{}`", args.dir.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn stop(running: Running) -> anyhow::Result<()> {
+    let late = (running.stop)();
+    if !late.is_empty() {
+        bail!("these lanes did not end in time: {}", late.join(", "));
+    }
+    Ok(())
+}
+
+/// Compares every place that the gateway wrote to, and says what differs.
+fn check(dir: &Directory, receiver: &Receiver, produced: &[Produced], took: Duration) -> anyhow::Result<ExitCode> {
+    let comparisons = compare_all(dir, receiver, produced)?;
+    let equal = comparisons.iter().all(Comparison::is_equal);
+    println!(
+        "\ndelivered in {:.1} s; each sink next to a fold of the records that were produced:\n",
+        took.as_secs_f64()
+    );
+    println!("{}", compare::render(&comparisons));
+    println!("{}", if equal { "equal" } else { "NOT EQUAL" });
+    Ok(if equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn compare_all(dir: &Directory, receiver: &Receiver, produced: &[Produced]) -> anyhow::Result<Vec<Comparison>> {
+    let expected = model::fold(produced);
+    let value = |value: &Vec<u8>| String::from_utf8_lossy(value).into_owned();
+    let line = |(key, bytes): &(String, Option<Vec<u8>>)| match bytes {
+        Some(bytes) => format!("{key} = {}", value(bytes)),
+        None => format!("delete of {key}"),
+    };
+    let rows = found::sqlite(&dir.database(), directory::TABLE)?;
+    let mut comparisons = vec![
+        compare::compare("SQLite table", &expected.state, rows, value),
+        compare::compare("file", &expected.log, found::lines(&dir.audit())?, line),
+        compare::compare("HTTP receiver", &expected.state, receiver.state(), value),
+    ];
+    let dead = expected.dead.into_iter().map(|(position, stage)| (position, stage.to_owned())).collect();
+    for sink in directory::SINKS {
+        let letters = found::dead_letters(&dir.dead_letters(sink))?;
+        comparisons.push(compare::compare(format!("dead letters of {sink}"), &dead, letters, String::clone));
+    }
+    Ok(comparisons)
+}
+
+/// The embedded broker does not answer admin requests, and a client that waits for one cannot be closed.
+fn without_admin_requests(mut config: Config) -> Config {
+    for route in &mut config.routes {
+        if let Source::Kafka(kafka) = &mut Arc::make_mut(route).source {
+            kafka.inspect_topics = false;
+        }
+    }
+    config
+}
+
+/// The wanted address; or the usual one, or a free one of this machine.
+fn free_address(wanted: Option<SocketAddr>) -> anyhow::Result<SocketAddr> {
+    let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let listener = match wanted {
+        Some(address) => {
+            TcpListener::bind(address).with_context(|| format!("cannot listen on `{address}` (`--listen`)"))?
+        }
+        None => TcpListener::bind(local(8080)).or_else(|_| TcpListener::bind(local(0)))?,
+    };
+    Ok(listener.local_addr()?)
+}
+
+#[cfg(test)]
+mod tests;
