@@ -14,10 +14,16 @@ const LINE_SHOWN: usize = 160;
 /// Characters of a message, and of each line of its help, that are shown.
 const MESSAGE_SHOWN: usize = 600;
 
+/// More errors than anybody reads; those beyond are counted.
+const MAX_ERRORS: usize = 1000;
+
 #[derive(Debug)]
 pub struct Errors {
     document: Arc<Document>,
+    /// In the order of the file.
     list: Vec<Error>,
+    /// Errors beyond the most that are kept.
+    more: usize,
 }
 
 /// One thing that is wrong.
@@ -40,7 +46,7 @@ pub struct Error {
 
 impl Errors {
     pub fn new(document: Arc<Document>) -> Self {
-        Self { document, list: Vec::new() }
+        Self { document, list: Vec::new(), more: 0 }
     }
 
     /// Adds an error about the value at `path`.
@@ -76,6 +82,10 @@ impl Errors {
     }
 
     fn add(&mut self, path: &KeyPath, span: Span, message: &str, help: &str) {
+        if self.list.len() >= MAX_ERRORS {
+            self.more += 1;
+            return;
+        }
         let known = span.line > 0;
         let width = if span.end_line == span.line { span.end_column.saturating_sub(span.column) } else { 1 };
         let error = Error {
@@ -156,6 +166,9 @@ impl fmt::Display for Errors {
                 writeln!(f)?;
             }
             self.write(f, error)?;
+        }
+        if self.more > 0 {
+            writeln!(f, "\nand {} more errors", self.more)?;
         }
         Ok(())
     }

@@ -11,11 +11,11 @@ use serde_json::{Number, Value};
 use super::path::KeyPath;
 
 /// Far beyond any configuration that people write.
-pub const MAX_BYTES: usize = 4 << 20;
+pub const MAX_BYTES: usize = 2 << 20;
 /// Collections inside collections. The recursive walks over the tree rely on it.
 pub const MAX_DEPTH: usize = 64;
 /// Nodes in all, those that aliases repeat included, so that a few nested anchors cannot fill the memory.
-pub const MAX_NODES: usize = 200_000;
+pub const MAX_NODES: usize = 100_000;
 
 /// Lines and columns count from 1, columns in characters; the end is exclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -176,7 +176,13 @@ struct Open {
 
 enum OpenData {
     Sequence(Vec<Node>),
-    Mapping { entries: Vec<(Key, Node)>, key: Option<Key> },
+    Mapping {
+        entries: Vec<(Key, Node)>,
+        /// The line of each key.
+        lines: HashMap<String, usize>,
+        /// A key whose value has not come yet.
+        key: Option<Key>,
+    },
 }
 
 struct Anchor {
@@ -216,7 +222,12 @@ impl Loader {
                 self.begin(OpenData::Sequence(Vec::new()), anchor, tag.as_deref(), span)?;
             }
             Event::MappingStart(anchor, tag) => {
-                self.begin(OpenData::Mapping { entries: Vec::new(), key: None }, anchor, tag.as_deref(), span)?;
+                self.begin(
+                    OpenData::Mapping { entries: Vec::new(), lines: HashMap::new(), key: None },
+                    anchor,
+                    tag.as_deref(),
+                    span,
+                )?;
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 let Some(open) = self.open.pop() else { return Ok(()) };
@@ -265,12 +276,14 @@ impl Loader {
         parent.depth = parent.depth.max(depth + 1);
         match &mut parent.data {
             OpenData::Sequence(items) => items.push(node),
-            OpenData::Mapping { entries, key } => match key.take() {
+            OpenData::Mapping { entries, lines, key } => match key.take() {
                 None => *key = Some(as_key(node)?),
-                Some(key) => match entries.iter().find(|(earlier, _)| earlier.text == key.text) {
-                    None => entries.push((key, node)),
-                    Some((first, _)) => {
-                        let first = first.span.line;
+                Some(key) => match lines.get(&key.text) {
+                    None => {
+                        lines.insert(key.text.clone(), key.span.line);
+                        entries.push((key, node));
+                    }
+                    Some(first) => {
                         let message = format!("the key `{}` appears twice", key.text);
                         let help = format!("it first appears in line {first}; keep one of the two");
                         let path = self.here().key(&key.text);

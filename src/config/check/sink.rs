@@ -82,13 +82,6 @@ impl Checker<'_> {
             self.identifier(&place, &written.table);
         }
         let place = path.key("columns");
-        if written.columns.len() > defaults::MAX_COLUMNS {
-            self.error(
-                &place,
-                format!("there are {} columns", written.columns.len()),
-                format!("at most {}", defaults::MAX_COLUMNS),
-            );
-        }
         let mut columns: Vec<Column> = Vec::new();
         for (name, column) in &written.columns {
             columns.push(self.column(&place.key(name), name, column, &columns));

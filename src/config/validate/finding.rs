@@ -44,6 +44,9 @@ pub enum Problem {
     TooFew {
         expected: String,
     },
+    TooMany {
+        limit: u64,
+    },
     OutOfRange {
         found: Value,
         expected: String,
@@ -105,6 +108,9 @@ impl Finding {
             }
             ValidationErrorKind::MinProperties { limit } => {
                 one(path, Problem::TooFew { expected: format!("needs at least {limit} entry") })
+            }
+            ValidationErrorKind::MaxItems { limit } | ValidationErrorKind::MaxProperties { limit } => {
+                one(path, Problem::TooMany { limit: *limit })
             }
             ValidationErrorKind::Minimum { limit } => {
                 one(path, Problem::OutOfRange { found: found(), expected: format!("at least {limit}") })
@@ -204,6 +210,9 @@ impl Finding {
                 );
             }
             Problem::TooFew { expected } => errors.push(path, format!("{name} {expected}"), self.missing_help()),
+            Problem::TooMany { limit } => {
+                errors.push(path, format!("{name} has more than {limit} entries"), "split it");
+            }
             Problem::NotOneKey { options } => {
                 errors.push(path, format!("{name} takes exactly one key"), accepted(options))
             }

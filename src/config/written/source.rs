@@ -24,7 +24,7 @@ pub struct Kafka {
     /// A name under `clusters`. May be left out when there is only one.
     pub cluster: Option<String>,
     /// The topics. They may be created later.
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1, max = defaults::MAX_TOPICS))]
     pub topics: Vec<String>,
     /// The consumer group is `<group>.<sink>`. Default: `tidegate.<route>`.
     #[schemars(length(min = 1))]
