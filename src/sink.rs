@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::config::{Sink, SinkKind};
-use crate::delivery::{Assignments, Delivery, Span};
+use crate::delivery::{Assignments, Delivery, Fate, OnError, Rejection, Span};
 use crate::metrics::LaneMetrics;
 use crate::record::{NextOffset, TopicPartition};
 use crate::stop::Stop;
@@ -23,6 +23,7 @@ mod dead_letter;
 mod discard;
 mod disk;
 mod file;
+mod http;
 mod retry;
 mod sqlite;
 #[cfg(test)]
@@ -70,7 +71,7 @@ pub fn start(context: Context) -> anyhow::Result<Running> {
             let sink = file::Files::open(settings, &context)?;
             blocking::start(context, Box::new(sink))
         }
-        SinkKind::Http(_) => anyhow::bail!("not there"),
+        SinkKind::Http(settings) => http::start(context, settings),
     }
 }
 
@@ -212,5 +213,17 @@ impl Halt {
             stage: stage.to_string(),
             reason: reason.into(),
         }
+    }
+
+    /// A halt before the first record of `delivery` that is rejected by a policy which halts.
+    fn within(delivery: &Delivery) -> Option<Self> {
+        let halts = |fate: &Fate| matches!(fate, Fate::Reject(Rejection { policy: OnError::Halt, .. }));
+        // Most deliveries reject nothing, and looking at fates costs less than looking at records.
+        if !delivery.fates().any(halts) {
+            return None;
+        }
+        let output = delivery.outputs().find(|output| halts(output.fate))?;
+        let Fate::Reject(rejection) = output.fate else { return None };
+        Some(Self::at(delivery.input().partition(), output.origin.offset, &rejection.stage, &rejection.cause))
     }
 }

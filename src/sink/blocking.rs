@@ -325,17 +325,8 @@ impl Group {
 
     /// Cuts the group before the first delivery that holds a record which halts the lane.
     fn cut_at_halt(&mut self) -> Option<Halt> {
-        let (index, halt) = self.deliveries.iter().enumerate().find_map(|(index, delivery)| {
-            let halts = |fate: &Fate| matches!(fate, Fate::Reject(Rejection { policy: OnError::Halt, .. }));
-            // Most deliveries reject nothing, and looking at fates costs less than looking at records.
-            if !delivery.fates().any(halts) {
-                return None;
-            }
-            let output = delivery.outputs().find(|output| halts(output.fate))?;
-            let Fate::Reject(rejection) = output.fate else { return None };
-            let partition = delivery.input().partition();
-            Some((index, Halt::at(partition, output.origin.offset, &rejection.stage, &rejection.cause)))
-        })?;
+        let halting = |(index, delivery)| Some((index, Halt::within(delivery)?));
+        let (index, halt) = self.deliveries.iter().enumerate().find_map(halting)?;
         self.deliveries.truncate(index);
         self.lettered.truncate(index);
         Some(halt)
