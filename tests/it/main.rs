@@ -1,2 +1,3 @@
-#[test]
-fn a() {}
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod plugins;
