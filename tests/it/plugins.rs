@@ -20,7 +20,7 @@ use tidegate::stop::Stop;
 
 /// Enough for a thousand honest records on a busy machine, little enough that a dishonest one is soon cut.
 const LIMITS: Limits = Limits {
-    time: Duration::from_millis(300),
+    time: Duration::from_millis(200),
     time_per_record: Duration::ZERO,
     memory: 64 << 20,
     output: 16 << 20,
@@ -98,12 +98,12 @@ impl Bench {
         Ok(Self { runner: runner.unwrap(), metrics, stop })
     }
 
-    /// Runs a batch, giving it again as often as the runner asks for.
+    /// Runs a batch, giving it again as often as the runner asks for, without the waits.
     fn run(&mut self, batch: Batch) -> Delivery {
         let mut delivery = delivery(batch);
         while let Err(stall) = self.runner.run(&mut delivery) {
             assert!(delivery.fates().all(|fate| *fate == Fate::Write), "a stalled delivery is as it was");
-            assert!(!self.stop.wait(stall.retry_after), "{stall}");
+            assert!(!self.stop.is_set(), "{stall}");
         }
         delivery
     }

@@ -29,7 +29,7 @@ fn sentence(crime: Crime) -> Sentence {
     match crime {
         Crime::Trap => Rejected("`process` trapped: wasm `unreachable` instruction executed, saying `"),
         Crime::Loop | Crime::Sleep | Crime::DeepCall | Crime::PrintStdout | Crime::PrintStderr => {
-            Rejected("`process` took longer than its limit of `300ms`")
+            Rejected("`process` took longer than its limit of `200ms`")
         }
         Crime::Bomb => Rejected("`process` needed more memory than its limit of `67108864` bytes"),
         // A guest built by Rust keeps a stack of its own at the start of its memory, which is used up first.
