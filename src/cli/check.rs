@@ -46,7 +46,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// Everything that is wrong with it, at once.
 pub fn load(path: &Path) -> Result<Plan, Errors> {
-    let Loaded { config, document } = config::load(path, &kafka::check_property)?;
+    let Loaded { config, document } = config::load(path, &|properties| kafka::validate(properties).into_iter().map(|error| (error.property, error.message)).collect())?;
     let mut errors = Errors::new(document);
     let mut settings = EngineSettings::for_config(&config);
     // What is compiled here is kept for the run, unless there is no data directory yet: `check` makes none.

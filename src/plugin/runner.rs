@@ -1,8 +1,8 @@
 //! What one worker does with a delivery: keys, then plugin after plugin.
 //!
 //! A call that fails costs its instance. Whether a record did it or what the instance had in its memory is told by giving
-//! the same records to a fresh instance; only what fails there is split, in halves, until the guilty record stands alone. So
-//! a batch of `n` records takes at most `2 (2n - 1)` calls, whatever the plugin does, and an innocent record is never
+//! the same records to a fresh instance; what fails there is split in halves, each for a fresh instance, until the guilty
+//! record stands alone. So `n` records take at most `2n` calls, whatever the plugin does, and an innocent record is never
 //! rejected for what an instance had collected before it.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use super::rows::{Finished, Outcome, Part, Rows};
 use super::verdict;
 use crate::delivery::{Delivery, Stage};
 use crate::metrics::{ErrorKind, LaneMetrics, add_seconds};
-use crate::record::{Batch, Record};
+use crate::record::{Batch, Record, TopicPartition};
 
 /// Records given to a plugin in one call, whatever it asks for: beyond a thousand, a call costs nothing more per record.
 pub const MAX_CALL_RECORDS: usize = 4_096;
@@ -73,6 +73,8 @@ struct Station {
 /// What is to be done with some of the rows of a delivery.
 enum Work {
     Call(Range<usize>),
+    /// Part of what a fresh instance failed on.
+    Suspected(Range<usize>),
     /// This row was found guilty before a stall.
     Known(String),
 }
@@ -130,6 +132,10 @@ impl Runner {
         while let Some(work) = todo.pop() {
             let range = match work {
                 Work::Call(range) => range,
+                Work::Suspected(range) => {
+                    self.stations[station].freshen();
+                    range
+                }
                 Work::Known(cause) => {
                     parts.push(Part { rows: 1, outcome: Outcome::Rejected(link.author.reject(cause, 1)) });
                     continue;
@@ -159,15 +165,15 @@ impl Runner {
                         todo.push(Work::Call(range));
                     } else if range.len() > 1 {
                         let middle = range.start + range.len() / 2;
-                        todo.push(Work::Call(middle..range.end));
-                        todo.push(Work::Call(range.start..middle));
+                        todo.push(Work::Suspected(middle..range.end));
+                        todo.push(Work::Suspected(range.start..middle));
                     } else {
                         parts.push(self.convict(station, rows, range.start, fault, now));
-                    }
-                    if let Some(opening) = self.circuit.open(now) {
-                        let reason = format!("the circuit is open: {}", opening.reason);
-                        tracing::warn!(route = %self.context.route, sink = %self.context.sink, %reason, "waiting");
-                        return Err(Stall { reason, retry_after: opening.backoff });
+                        // Only now, so that each attempt at a delivery finds one guilty record at least.
+                        if let Some(opening) = self.circuit.open(now) {
+                            let reason = format!("the circuit is open: {}", opening.reason);
+                            return Err(Stall { reason, retry_after: opening.backoff });
+                        }
                     }
                 }
             }
@@ -295,6 +301,11 @@ impl Station {
         Err(Trouble::Fault { fault, fresh })
     }
 
+    /// What comes next is not to meet what an instance has in its memory.
+    fn freshen(&mut self) {
+        self.instance.take_if(|instance| instance.calls > 0);
+    }
+
     fn take_instance(&mut self, context: &RunnerContext) -> Result<Instance, Stall> {
         if let Some(instance) = self.instance.take() {
             return Ok(instance);
@@ -311,7 +322,6 @@ impl Station {
                 };
                 context.metrics.error(kind);
                 let reason = format!("plugin `{}` does not start: {cause}", self.link.name);
-                tracing::warn!(route = %context.route, sink = %context.sink, reason, "waiting");
                 let retry_after = backoff(self.failed_starts);
                 self.failed_starts = self.failed_starts.saturating_add(1);
                 Err(Stall { reason, retry_after })
@@ -432,8 +442,8 @@ impl<I: Iterator> ExactSizeIterator for Exactly<I> {}
 /// progress. At most as many as it has rows.
 #[derive(Debug, Default)]
 struct Guilt {
-    /// Which delivery: its partition's number and its first and last offsets.
-    delivery: Option<(i32, i64, i64)>,
+    /// Which delivery: its partition, and its first and last offsets.
+    delivery: Option<(TopicPartition, i64, i64)>,
     /// By plugin, the origin's offset, and the how-manieth row of that origin it is.
     causes: BTreeMap<(usize, i64, u32), String>,
 }
@@ -441,7 +451,8 @@ struct Guilt {
 impl Guilt {
     fn enter(&mut self, input: &Batch) {
         let offsets = input.offsets();
-        let delivery = offsets.first().zip(offsets.last()).map(|(a, z)| (input.partition().partition, *a, *z));
+        let ends = offsets.first().zip(offsets.last());
+        let delivery = ends.map(|(first, last)| (input.partition().clone(), *first, *last));
         if self.delivery != delivery {
             self.causes.clear();
             self.delivery = delivery;
