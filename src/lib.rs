@@ -4,6 +4,7 @@ pub mod route;
 
 pub mod checkpoint;
 pub mod delivery;
+pub mod line;
 pub mod record;
 
 pub mod plugin;
