@@ -1,5 +1,55 @@
-//! The command line.
+//! The command line. Exit codes: 0 = done, 1 = failed, 2 = wrong usage or configuration.
 
+mod check;
+mod run;
 pub mod screen;
 pub mod status;
 pub mod table;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Keeps systems in step with compacted Kafka topics, through WebAssembly plugins.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate", version, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The whole thing in one process, on an embedded broker.
+    Demo(crate::demo::DemoArgs),
+    /// Run the gateway.
+    Run(run::RunArgs),
+    /// Find every error of a configuration without running it.
+    Check(check::CheckArgs),
+    /// Print the JSON Schema of the configuration.
+    Schema,
+    /// Show the lanes of a running gateway.
+    Status(status::StatusArgs),
+}
+
+/// Something was done wrong by whoever called: usage or configuration.
+pub const USAGE: u8 = 2;
+
+pub fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Demo(args) => crate::demo::run(args),
+        Command::Run(args) => run::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Schema => schema(),
+        Command::Status(args) => status::run(args),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn schema() -> anyhow::Result<ExitCode> {
+    println!("{}", serde_json::to_string_pretty(&crate::config::schema())?);
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,3 +1,197 @@
-//! The set of running lanes.
+//! The set of running lanes: start, look at, stop.
 
+pub mod data_dir;
 pub mod status;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+
+use self::data_dir::DataDir;
+use self::status::{LaneState, Memory, RouteStatus, Status};
+use crate::config::{self, Config, SinkKind};
+use crate::metrics::Metrics;
+use crate::plugin::{Chain, Engine, EngineSettings};
+use crate::route::{Lane, LaneName, Shown};
+use crate::stop::Stop;
+
+/// How much longer than its grace time a lane may take to end before it is left behind.
+const JOIN_RESERVE: Duration = Duration::from_secs(2);
+
+/// A running gateway. Dropping it stops nothing: call [`Gateway::stop`].
+pub struct Gateway {
+    handle: Handle,
+    threads: Vec<JoinHandle<()>>,
+    stop: Stop,
+    grace: Duration,
+    _data_dir: DataDir,
+}
+
+/// What others may ask of a gateway. Clones share it.
+#[derive(Clone)]
+pub struct Handle(Arc<Inner>);
+
+struct Inner {
+    started: Instant,
+    memory: u64,
+    metrics: Metrics,
+    routes: Vec<Route>,
+}
+
+struct Route {
+    config: Arc<config::Route>,
+    plugins: Vec<String>,
+    lanes: Vec<Arc<Shown>>,
+}
+
+impl Gateway {
+    /// Loads every plugin, then starts every lane. A lane's trouble is its own: what it needs and cannot have is shown in
+    /// the status.
+    ///
+    /// # Errors
+    /// When the data directory cannot be had or a plugin cannot be loaded: nothing runs then.
+    pub fn start(config: &Config, runtime: &tokio::runtime::Handle) -> anyhow::Result<Self> {
+        let data_dir = DataDir::open(&config.data_dir)?;
+        let engine = Engine::try_new(engine_settings(config))?;
+        let chains = load_chains(config, &engine)?;
+        let metrics = Metrics::new();
+        let stop = Stop::new();
+        let mut threads = Vec::new();
+        let mut routes = Vec::new();
+        for (route, chain) in config.routes.iter().zip(chains) {
+            let mut lanes = Vec::new();
+            for sink in &route.sinks {
+                let lane_metrics = metrics.lane(&route.name, &sink.name);
+                let name = LaneName { route: route.name.clone(), sink: sink.name.clone() };
+                let dead_letters = route.dead_letter.for_lane(&sink.name).display().to_string();
+                let shown = Arc::new(Shown::new(name, kind(&sink.kind), dead_letters, lane_metrics.clone()));
+                let lane = Lane {
+                    route: Arc::clone(route),
+                    sink: Arc::clone(sink),
+                    chain: Arc::clone(&chain),
+                    budget: config.budget,
+                    metrics: lane_metrics,
+                    shown: Arc::clone(&shown),
+                    runtime: runtime.clone(),
+                    stop: stop.clone(),
+                    grace: config.shutdown_grace,
+                };
+                let thread = thread::Builder::new()
+                    .name(format!("poll:{}", shown.name()))
+                    .spawn(move || lane.run())
+                    .context("cannot start a lane's thread")?;
+                threads.push(thread);
+                lanes.push(shown);
+            }
+            routes.push(Route { config: Arc::clone(route), plugins: chain.descriptions(), lanes });
+        }
+        let inner = Inner { started: Instant::now(), memory: config.memory, metrics, routes };
+        let handle = Handle(Arc::new(inner));
+        Ok(Self { handle, threads, stop, grace: config.shutdown_grace, _data_dir: data_dir })
+    }
+
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Stops feeding, finishes or gives up what is in hand, commits, and ends every lane within the grace time. Returns
+    /// the lanes that did not end in time.
+    pub fn stop(self) -> Vec<String> {
+        self.stop.set();
+        let deadline = Instant::now() + self.grace + JOIN_RESERVE;
+        let mut late = Vec::new();
+        for thread in self.threads {
+            while !thread.is_finished() && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(5));
+            }
+            let name = thread.thread().name().unwrap_or("?").to_owned();
+            if !thread.is_finished() || thread.join().is_err() {
+                late.push(name);
+            }
+        }
+        late
+    }
+}
+
+impl Handle {
+    pub fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+
+    pub fn status(&self) -> Status {
+        let routes = self.0.routes.iter().map(|route| RouteStatus {
+            name: route.config.name.clone(),
+            readiness: route.config.readiness,
+            plugins: route.plugins.clone(),
+            lanes: route.lanes.iter().map(|lane| lane.status()).collect(),
+        });
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_seconds: self.0.started.elapsed().as_secs(),
+            memory: Memory { budget: self.0.memory, resident: resident_bytes() },
+            routes: routes.collect(),
+        }
+    }
+
+    /// Whether every lane has delivered its snapshot, or has halted and never will.
+    pub fn is_settled(&self) -> bool {
+        let mut lanes = self.0.routes.iter().flat_map(|route| &route.lanes);
+        lanes.all(|lane| matches!(lane.state(), LaneState::Live | LaneState::Halted))
+    }
+
+    /// The lanes that halted, with the reason.
+    pub fn halted(&self) -> Vec<(String, String)> {
+        let lanes = self.0.routes.iter().flat_map(|route| &route.lanes);
+        lanes.filter_map(|lane| Some((lane.name().to_string(), lane.status().halt?.reason))).collect()
+    }
+}
+
+/// Loads each route's chain: all that `tidegate check` needs of the plugins, too.
+///
+/// # Errors
+/// The first plugin that cannot be loaded or configured, with the route and its place in the chain.
+pub fn load_chains(config: &Config, engine: &Engine) -> anyhow::Result<Vec<Arc<Chain>>> {
+    let load = |route: &Arc<config::Route>| {
+        let chain = Chain::load(engine, &route.keys, &route.plugins)
+            .with_context(|| format!("cannot load the plugins of the route `{}`", route.name))?;
+        Ok(Arc::new(chain))
+    };
+    config.routes.iter().map(load).collect()
+}
+
+/// Room for each worker of each lane to have one instance of each plugin of its chain, and one more while it is replaced.
+pub fn engine_settings(config: &Config) -> EngineSettings {
+    let mut instances = 0;
+    let mut memory = BTreeMap::new();
+    for route in &config.routes {
+        let guests = route.sinks.len() * route.workers.get();
+        instances += (guests + 1) * route.plugins.len();
+        memory.extend(route.plugins.iter().map(|plugin| (plugin.limits.memory, ())));
+    }
+    EngineSettings {
+        cache_dir: Some(config.data_dir.join("compiled")),
+        max_instances: instances,
+        max_memory: memory.keys().next_back().copied().unwrap_or(0),
+    }
+}
+
+fn kind(kind: &SinkKind) -> &'static str {
+    match kind {
+        SinkKind::Discard => "discard",
+        SinkKind::File(_) => "file",
+        SinkKind::Sqlite(_) => "sqlite",
+        SinkKind::Http(_) => "http",
+    }
+}
+
+/// Of this process, from the kernel; 0 where it does not tell.
+fn resident_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm")
+        .ok()
+        .and_then(|statm| statm.split_whitespace().nth(1)?.parse::<u64>().ok())
+        .unwrap_or(0);
+    pages * 4096
+}

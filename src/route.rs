@@ -1,1 +1,422 @@
-//! One lane: a route and one of its sinks, from the source to the checkpoint.
+//! One lane: a route and one of its sinks. Read this first.
+//!
+//! ```text
+//! source ─▶ poll thread (here) ─▶ worker: plugin chain ─▶ sink ─▶ receipt ─▶ checkpoint ─▶ commit of the head
+//! ```
+//!
+//! The poll thread runs [`Lane::run`]. It never waits for a plugin, a sink or a queue: when the lane has in hand what its
+//! budget allows, it does not drain the source, and goes on answering the source's events.
+
+mod assigned;
+mod shown;
+mod worker;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+
+pub use self::shown::{LaneName, Shown};
+use self::assigned::Partitions;
+use self::worker::Workers;
+use crate::config;
+use crate::delivery::{Assignments, Delivery, Hold, InHand, Span};
+use crate::gateway::status::LaneState;
+use crate::metrics::{ErrorKind, LaneMetrics};
+use crate::plugin::Chain;
+use crate::record::{Batch, NextOffset, TopicPartition};
+use crate::sink::{self, Halt, Receipt};
+use crate::source::{CommitMode, Demand, Event, Health, Progress, Source};
+use crate::stop::Stop;
+
+/// How long one look at the source may wait. Bounds how late a receipt, a stop or a rebalance's deadline is noticed.
+const POLL_WAIT: Duration = Duration::from_millis(100);
+
+/// Committed once a second: after a crash, at most this much of what was acknowledged is delivered again to a sink that does
+/// not keep its own offsets.
+const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Unchanged heads are committed again this often, so that one lost commit is not lost for good.
+const RECOMMIT_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The most batches that a lane has in hand, whatever their size: the depth of every queue behind the source.
+const MAX_BATCHES: usize = 1024;
+
+/// The most records asked for at once. A batch lives in the processor's cache and a call into a plugin is well amortised.
+const MAX_RECORDS: usize = 1000;
+
+/// How long before the end of the grace time the lane stops waiting for its sink, so that it still can commit.
+const COMMIT_RESERVE: Duration = Duration::from_secs(2);
+
+/// What a lane is made of.
+pub struct Lane {
+    pub route: Arc<config::Route>,
+    pub sink: Arc<config::Sink>,
+    pub chain: Arc<Chain>,
+    pub budget: config::Budget,
+    pub metrics: LaneMetrics,
+    pub shown: Arc<Shown>,
+    pub runtime: tokio::runtime::Handle,
+    /// Begins the orderly end.
+    pub stop: Stop,
+    pub grace: Duration,
+}
+
+impl Lane {
+    /// Runs until the stop signal. A lane that cannot open its sink or its source, or that meets a record it must not pass,
+    /// halts: it shows where and why and waits for the stop; other lanes go on.
+    pub fn run(self) {
+        let stop = self.stop.clone();
+        let shown = Arc::clone(&self.shown);
+        match Running::open(self) {
+            Ok(running) => running.run(),
+            Err(error) => {
+                let reason = format!("{error:#}");
+                tracing::error!(lane = %shown.name(), reason, "lane cannot start");
+                shown.halt(Halt { topic: None, partition: None, offset: None, stage: "start".to_owned(), reason });
+                while !stop.wait(Duration::from_secs(3600)) {}
+            }
+        }
+    }
+}
+
+struct Running {
+    lane: Lane,
+    source: Box<dyn Source>,
+    workers: Workers,
+    sink: sink::Running,
+    receipts: crossbeam_channel::Receiver<Receipt>,
+    in_hand: Arc<InHand>,
+    assignments: Assignments,
+    partitions: Partitions,
+    /// Partitions that go, and when the wait for their work ends.
+    revoking: Vec<(Vec<TopicPartition>, Instant)>,
+    /// Set when the source has told for the first time which partitions are ours, if any.
+    was_assigned: bool,
+    /// Ends plugin and sink waits: what is unfinished then stays unacknowledged.
+    abandon: Stop,
+    next_commit: Instant,
+    next_recommit: Instant,
+    halted: bool,
+}
+
+impl Running {
+    fn open(lane: Lane) -> anyhow::Result<Self> {
+        let (receipts_in, receipts) = crossbeam_channel::bounded(MAX_BATCHES);
+        let assignments = Assignments::default();
+        let in_hand = Arc::new(InHand::default());
+        let abandon = Stop::new();
+        let shown = Arc::clone(&lane.shown);
+        let sink = sink::start(sink::Context {
+            route: lane.route.name.clone(),
+            sink: Arc::clone(&lane.sink),
+            dead_letters: lane.route.dead_letter.for_lane(&lane.sink.name),
+            assignments: assignments.clone(),
+            metrics: lane.metrics.clone(),
+            waiting: Arc::new(move |why| shown.sink_waits(why)),
+            runtime: lane.runtime.clone(),
+            receipts: receipts_in.clone(),
+            max_batches: MAX_BATCHES,
+            stop: abandon.clone(),
+            changes_keys: lane.chain.changes_keys(),
+        })
+        .with_context(|| format!("cannot open the sink `{}`", lane.sink.name))?;
+        let source = open_source(&lane, sink.positions.is_some())?;
+        let workers = Workers::new(&lane, sink.inlet.clone(), receipts_in, assignments.clone(), abandon.clone());
+        let now = Instant::now();
+        Ok(Self {
+            source,
+            workers,
+            sink,
+            receipts,
+            in_hand,
+            assignments,
+            partitions: Partitions::default(),
+            revoking: Vec::new(),
+            was_assigned: false,
+            abandon,
+            next_commit: now + COMMIT_INTERVAL,
+            next_recommit: now + RECOMMIT_INTERVAL,
+            halted: false,
+            lane,
+        })
+    }
+
+    fn run(mut self) {
+        while !self.lane.stop.is_set() {
+            self.take_receipts();
+            self.answer_revocations();
+            self.commit_when_due();
+            self.show();
+            self.step();
+        }
+        self.finish();
+    }
+
+    /// One look at the source. Without room in hand, receipts are what is waited for.
+    fn step(&mut self) {
+        let demand = self.demand();
+        let wait = if demand.is_none() {
+            if let Ok(receipt) = self.receipts.recv_timeout(POLL_WAIT) {
+                self.receipt(receipt);
+            }
+            Duration::ZERO
+        } else {
+            POLL_WAIT
+        };
+        match self.source.poll(demand, wait) {
+            Ok(Event::Idle) => {}
+            Ok(Event::Records(batches)) => batches.into_iter().for_each(|batch| self.dispatch(batch)),
+            Ok(Event::Assign(partitions)) => self.assign(partitions),
+            Ok(Event::Revoke { partitions, lost }) => self.revoke(partitions, lost),
+            Ok(Event::Progress(progress)) => progress.into_iter().for_each(|progress| self.progress(progress)),
+            Ok(Event::Health(health)) => self.health(health),
+            Ok(Event::Warning(warning)) => self.lane.shown.warn(warning),
+            Err(error) => {
+                self.lane.metrics.error(ErrorKind::Source);
+                self.halt(Halt {
+                    topic: None,
+                    partition: None,
+                    offset: None,
+                    stage: "source".to_owned(),
+                    reason: format!("{error:#}"),
+                });
+            }
+        }
+    }
+
+    fn demand(&self) -> Demand {
+        let bytes = self.lane.budget.in_hand.saturating_sub(self.in_hand.bytes());
+        let batches = self.in_hand.batches();
+        let room = batches + self.partitions.len() <= MAX_BATCHES || batches == 0;
+        if self.halted || bytes == 0 || !room || self.workers.is_backed_up() {
+            return Demand::NONE;
+        }
+        Demand { records: MAX_RECORDS, bytes }
+    }
+
+    fn dispatch(&mut self, batch: Batch) {
+        let (Some(&first), Some(&last)) = (batch.offsets().first(), batch.offsets().last()) else { return };
+        let Some(assigned) = self.partitions.get_mut(batch.partition()) else { return };
+        if assigned.checkpoint.is_behind(first) {
+            // The log was cut or made anew below us, and the source began again: what is in hand of the earlier reading
+            // must neither be written nor acknowledged.
+            tracing::warn!(lane = %self.lane.shown.name(), partition = %batch.partition(), offset = first, "reading began again at a lower offset");
+            self.assignments.remove(assigned.id);
+            self.partitions.begin_again(batch.partition());
+            if let Some(assigned) = self.partitions.get_mut(batch.partition()) {
+                self.assignments.insert(assigned.id);
+            }
+        }
+        let Some(assigned) = self.partitions.get_mut(batch.partition()) else { return };
+        let next = NextOffset(last + 1);
+        let span = Span { assignment: assigned.id, ticket: assigned.checkpoint.received(first, next), next };
+        if self.lane.metrics.records_in.inc_by(batch.len() as u64) == 0 {
+            self.lane.shown.begun();
+        }
+        self.lane.metrics.bytes_in.inc_by(batch.data_bytes() as u64);
+        let hold = Hold::new(Arc::clone(&self.in_hand), batch.held_bytes());
+        self.workers.send(assigned.worker, Delivery::new(span, batch, hold));
+    }
+
+    fn take_receipts(&mut self) {
+        while let Ok(receipt) = self.receipts.try_recv() {
+            self.receipt(receipt);
+        }
+        self.workers.flush();
+    }
+
+    fn receipt(&mut self, receipt: Receipt) {
+        match receipt {
+            Receipt::Done(span) => self.partitions.finished(span),
+            Receipt::Halted(halt) => self.halt(halt),
+        }
+    }
+
+    /// Nothing is fed, written or acknowledged from here on; events are still answered, so that the group keeps its member.
+    fn halt(&mut self, halt: Halt) {
+        if self.halted {
+            return;
+        }
+        tracing::error!(
+            lane = %self.lane.shown.name(), stage = halt.stage, reason = halt.reason,
+            topic = halt.topic, partition = halt.partition, offset = halt.offset, "lane halted"
+        );
+        self.halted = true;
+        self.partitions.iter().for_each(|(_, assigned)| self.assignments.remove(assigned.id));
+        self.abandon.set();
+        self.lane.shown.halt(halt);
+    }
+
+    fn assign(&mut self, partitions: Vec<TopicPartition>) {
+        self.was_assigned = true;
+        let kept = self.sink.positions.as_ref();
+        let starts: Vec<(TopicPartition, Option<NextOffset>)> = partitions
+            .into_iter()
+            .map(|partition| {
+                let start = kept.and_then(|kept| kept.get(&partition).copied());
+                (partition, start)
+            })
+            .collect();
+        for (partition, start) in &starts {
+            tracing::info!(lane = %self.lane.shown.name(), %partition, start = start.map(|s| s.0), "partition assigned");
+            let id = self.partitions.insert(partition.clone(), *start, self.workers.count());
+            if !self.halted {
+                self.assignments.insert(id);
+            }
+        }
+        if let Err(error) = self.source.assign(&starts) {
+            self.source_failed("cannot begin to read", &error);
+        }
+    }
+
+    fn revoke(&mut self, partitions: Vec<TopicPartition>, lost: bool) {
+        tracing::info!(lane = %self.lane.shown.name(), partitions = partitions.len(), lost, "partitions revoked");
+        if lost {
+            self.release(&partitions);
+        } else {
+            self.revoking.push((partitions, Instant::now() + self.drain_timeout()));
+        }
+    }
+
+    /// Gives partitions away whose work in hand is finished, or has had its time.
+    fn answer_revocations(&mut self) {
+        let now = Instant::now();
+        while let Some((partitions, deadline)) = self.revoking.first() {
+            if *deadline > now && !self.halted && !self.partitions.are_idle(partitions) {
+                return;
+            }
+            let (partitions, _) = self.revoking.remove(0);
+            let heads = self.partitions.heads(Some(&partitions));
+            self.commit(heads, CommitMode::Sync);
+            self.release(&partitions);
+        }
+    }
+
+    fn release(&mut self, partitions: &[TopicPartition]) {
+        for partition in partitions {
+            if let Some(assigned) = self.partitions.remove(partition) {
+                self.assignments.remove(assigned.id);
+                if !assigned.checkpoint.is_idle() {
+                    tracing::warn!(lane = %self.lane.shown.name(), %partition, "work in hand is dropped; its next owner does it again");
+                }
+                self.lane.metrics.forget_partition(&partition.topic, partition.partition);
+            }
+        }
+        if let Err(error) = self.source.release(partitions) {
+            self.source_failed("cannot give partitions away", &error);
+        }
+    }
+
+    fn progress(&mut self, progress: Progress) {
+        if let Some(assigned) = self.partitions.get_mut(&progress.partition) {
+            assigned.learn(&progress);
+        }
+    }
+
+    fn health(&mut self, health: Health) {
+        let why = match &health {
+            Health::Ready | Health::Ended => None,
+            Health::Connecting { reason } => Some(format!("source: {reason}")),
+            Health::MissingTopic { topics } => Some(format!("source: no topic `{}` yet", topics.join("`, `"))),
+        };
+        match &why {
+            Some(why) => tracing::warn!(lane = %self.lane.shown.name(), why, "source waits"),
+            None => tracing::info!(lane = %self.lane.shown.name(), "source is ready"),
+        }
+        self.lane.shown.source_waits(why);
+    }
+
+    fn source_failed(&self, what: &str, error: &anyhow::Error) {
+        self.lane.metrics.error(ErrorKind::Source);
+        tracing::error!(lane = %self.lane.shown.name(), error = format!("{error:#}"), "{what}");
+    }
+
+    fn commit_when_due(&mut self) {
+        let now = Instant::now();
+        if now < self.next_commit {
+            return;
+        }
+        self.next_commit = now + COMMIT_INTERVAL;
+        if now >= self.next_recommit {
+            self.next_recommit = now + RECOMMIT_INTERVAL;
+            self.partitions.forget_commits();
+        }
+        let heads = self.partitions.heads_to_commit();
+        self.commit(heads, CommitMode::Async);
+    }
+
+    fn commit(&mut self, heads: Vec<(TopicPartition, NextOffset)>, mode: CommitMode) {
+        if heads.is_empty() {
+            return;
+        }
+        self.lane.metrics.commits.inc();
+        match self.source.commit(&heads, mode) {
+            Ok(()) => self.partitions.committed(&heads),
+            Err(error) => {
+                self.lane.metrics.error(ErrorKind::Commit);
+                tracing::warn!(lane = %self.lane.shown.name(), error = format!("{error:#}"), "failed to commit; it is tried again");
+            }
+        }
+    }
+
+    fn show(&mut self) {
+        let state = if self.halted {
+            LaneState::Halted
+        } else if !self.was_assigned {
+            LaneState::Starting
+        } else {
+            self.partitions.state()
+        };
+        self.lane.shown.refresh(state, &mut self.partitions, self.in_hand.bytes());
+    }
+
+    /// The orderly end: nothing more is fed; what is in hand is finished, or given up when the time is over; what is
+    /// finished is committed.
+    fn finish(mut self) {
+        let end = Instant::now() + self.lane.grace;
+        let drained_by = end.checked_sub(COMMIT_RESERVE.min(self.lane.grace / 2)).unwrap_or(end);
+        while !self.halted && !self.partitions.all_idle() && Instant::now() < drained_by {
+            if let Ok(receipt) = self.receipts.recv_timeout(POLL_WAIT) {
+                self.receipt(receipt);
+            }
+            self.take_receipts();
+            self.answer_revocations();
+            // Heartbeats and rebalances go on while the sink finishes.
+            if let Err(error) = self.source.poll(Demand::NONE, Duration::ZERO) {
+                self.source_failed("source failed while stopping", &error);
+            }
+        }
+        if !self.partitions.all_idle() {
+            tracing::warn!(lane = %self.lane.shown.name(), "stopping with unfinished work; it is done again at the next start");
+        }
+        self.abandon.set();
+        let heads = self.partitions.heads(None);
+        self.commit(heads, CommitMode::Sync);
+        self.workers.close();
+        let left = |end: Instant| end.saturating_duration_since(Instant::now());
+        self.sink.join(end);
+        self.source.close(left(end));
+        self.lane.shown.stopped();
+    }
+
+    fn drain_timeout(&self) -> Duration {
+        match &self.lane.route.source {
+            config::Source::Kafka(kafka) => kafka.drain_timeout,
+            config::Source::Ndjson(_) => Duration::ZERO,
+        }
+    }
+}
+
+fn open_source(lane: &Lane, sink_keeps_offsets: bool) -> anyhow::Result<Box<dyn Source>> {
+    use crate::source::{kafka, ndjson};
+    Ok(match &lane.route.source {
+        config::Source::Kafka(settings) => {
+            let membership =
+                if sink_keeps_offsets { kafka::Membership::Local } else { kafka::Membership::Shared };
+            let group = format!("{}.{}", settings.group, lane.sink.name);
+            Box::new(kafka::KafkaSource::try_new(settings, &group, membership, lane.budget.fetch_queue)?)
+        }
+        config::Source::Ndjson(settings) => Box::new(ndjson::NdjsonSource::try_new(settings)?),
+    })
+}

@@ -6,14 +6,27 @@
 //! of its outputs is written, dropped, or safe as a dead letter.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
-use crate::config::Sink;
+use crate::config::{Sink, SinkKind};
 use crate::delivery::{Assignments, Delivery, Span};
 use crate::metrics::LaneMetrics;
 use crate::record::{NextOffset, TopicPartition};
 use crate::stop::Stop;
+
+mod blocking;
+mod coalesce;
+mod dead_letter;
+mod discard;
+mod disk;
+mod file;
+mod retry;
+mod sqlite;
+#[cfg(test)]
+mod testing;
 
 /// The offsets that a sink itself keeps, per partition.
 pub type Positions = BTreeMap<TopicPartition, NextOffset>;
@@ -34,8 +47,80 @@ pub struct Context {
     pub receipts: crossbeam_channel::Sender<Receipt>,
     /// The most deliveries that the lane has in hand.
     pub max_batches: usize,
+    /// Whether the lane's chain may give an output another key than its record came with.
+    pub changes_keys: bool,
     /// Cuts retries and waits short: what is not finished then is not acknowledged.
     pub stop: Stop,
+}
+
+/// Opens the lane's sink and starts its writer.
+///
+/// # Errors
+/// When the sink cannot be opened: a file that is in use or of another shape, an address that cannot be called. What a
+/// sink meets later is told by [`Context::waiting`] and [`Receipt::Halted`].
+pub fn start(context: Context) -> anyhow::Result<Running> {
+    let sink = Arc::clone(&context.sink);
+    match &sink.kind {
+        SinkKind::Discard => blocking::start(context, Box::new(discard::Discard)),
+        SinkKind::Sqlite(settings) => {
+            let sink = sqlite::Sqlite::open(settings, &context)?;
+            blocking::start(context, Box::new(sink))
+        }
+        SinkKind::File(settings) => {
+            let sink = file::Files::open(settings, &context)?;
+            blocking::start(context, Box::new(sink))
+        }
+        SinkKind::Http(_) => anyhow::bail!("not there"),
+    }
+}
+
+/// A sink at work.
+#[derive(Debug)]
+pub struct Running {
+    /// See [`Blocking::positions`].
+    pub positions: Option<Positions>,
+    pub inlet: Inlet,
+    /// Nothing comes through it: it closes when the writer has ended.
+    ended: crossbeam_channel::Receiver<Infallible>,
+}
+
+impl Running {
+    /// Takes nothing more, and waits until the writer has finished what it holds, or until `deadline`; returns whether it
+    /// has ended. Other inlets keep the writer going until they are dropped.
+    pub fn join(self, deadline: Instant) -> bool {
+        let Self { inlet, ended, .. } = self;
+        drop(inlet);
+        !matches!(ended.recv_deadline(deadline), Err(crossbeam_channel::RecvTimeoutError::Timeout))
+    }
+}
+
+/// The way into a sink. When every clone is dropped, the writer finishes what it holds and ends.
+#[derive(Clone, Debug)]
+pub struct Inlet(Way);
+
+#[derive(Clone, Debug)]
+enum Way {
+    Thread(crossbeam_channel::Sender<Delivery>),
+    Task(tokio::sync::mpsc::Sender<Delivery>),
+}
+
+/// The sink has ended: it halted, which a receipt tells, or was stopped.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("the sink has stopped")]
+pub struct Stopped;
+
+impl Inlet {
+    /// Hands over a delivery; those of one partition come in order. Never waits while the lane keeps to
+    /// [`Context::max_batches`]. Not to be called from a task.
+    ///
+    /// # Errors
+    /// When the sink takes nothing more.
+    pub fn send(&self, delivery: Delivery) -> Result<(), Stopped> {
+        match &self.0 {
+            Way::Thread(sender) => sender.send(delivery).map_err(|_| Stopped),
+            Way::Task(sender) => sender.blocking_send(delivery).map_err(|_| Stopped),
+        }
+    }
 }
 
 /// A sink whose writes block the calling thread.
@@ -114,5 +199,18 @@ impl std::fmt::Display for Halt {
             f.write_str(", ")?;
         }
         write!(f, "stage {}: {}", self.stage, self.reason)
+    }
+}
+
+impl Halt {
+    /// A halt before the record at `offset`.
+    pub fn at(partition: &TopicPartition, offset: i64, stage: impl ToString, reason: impl Into<String>) -> Self {
+        Self {
+            topic: Some(partition.topic.to_string()),
+            partition: Some(partition.partition),
+            offset: Some(offset),
+            stage: stage.to_string(),
+            reason: reason.into(),
+        }
     }
 }

@@ -11,6 +11,8 @@ pub struct Stop(Arc<Shared>);
 struct Shared {
     set: Mutex<bool>,
     changed: Condvar,
+    /// The same, for tasks.
+    notified: tokio::sync::Notify,
 }
 
 impl Stop {
@@ -21,6 +23,7 @@ impl Stop {
     pub fn set(&self) {
         *self.0.set.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.0.changed.notify_all();
+        self.0.notified.notify_waiters();
     }
 
     pub fn is_set(&self) -> bool {
@@ -39,5 +42,16 @@ impl Stop {
             set = self.0.changed.wait_timeout(set, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         *set
+    }
+
+    /// Resolves when the signal is set, at once if it is.
+    pub async fn stopped(&self) {
+        let notified = self.0.notified.notified();
+        tokio::pin!(notified);
+        // Registered before the look, so that a signal between the two is not missed.
+        notified.as_mut().enable();
+        if !self.is_set() {
+            notified.await;
+        }
     }
 }

@@ -1,2 +1,20 @@
-#[test]
-fn a() {}
+//! The gateway as its users run it: a real broker, the real process, real sinks.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod harness;
+
+mod foundations;
+mod tidy;
+
+mod failures;
+mod positions;
+mod tombstones;
+
+// At the size of every run, and at full size by `make verify-…`.
+mod crashes;
+mod hostile;
+mod lanes;
+mod outage;
+mod scale_out;
+mod snapshot;

@@ -1,0 +1,420 @@
+//! The thread that drives a sink whose writes block.
+//!
+//! It takes what is there, without waiting for more; keeps the dead letters; writes; and only then acknowledges. Dead
+//! letters come first, since a sink that keeps its own offsets moves them with the write.
+
+use std::any::Any;
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use tracing::{error, info, warn};
+
+use super::dead_letter::{DeadLetters, Letter};
+use super::retry::Backoff;
+use super::{Blocking, Context, Halt, Inlet, Receipt, Running, Way, WriteError};
+use crate::config::{OnDrop, OnReject};
+use crate::delivery::{Assignments, Delivery, Fate, OnError, Rejection, Stage};
+use crate::metrics::{ErrorKind, add_seconds};
+
+/// The most deliveries in one write.
+const GROUP_BATCHES: usize = 4096;
+
+/// Bytes of rows in one write, which the last delivery may pass: enough for large sorted transactions, and small enough to
+/// leave a lane room to read ahead meanwhile.
+const GROUP_BYTES: usize = 32 << 20;
+
+/// How long nothing must come before the sink may tidy up.
+const IDLE_AFTER: Duration = Duration::from_millis(500);
+
+/// Starts the thread.
+pub fn start(context: Context, sink: Box<dyn Blocking>) -> anyhow::Result<Running> {
+    let positions = sink.positions();
+    let (inlet, deliveries) = crossbeam_channel::bounded(context.max_batches);
+    let (ending, ended) = crossbeam_channel::bounded::<Infallible>(0);
+    let driver = Driver {
+        dead_letters: DeadLetters::new(context.dead_letters.clone()),
+        context,
+        sink,
+        deliveries,
+        shows_wait: false,
+        _ending: ending,
+    };
+    thread::Builder::new()
+        .name(format!("sink-{}", driver.context.sink.name))
+        .spawn(move || driver.run())
+        .context("failed to start the sink's thread")?;
+    Ok(Running { positions, inlet: Inlet(Way::Thread(inlet)), ended })
+}
+
+struct Driver {
+    context: Context,
+    sink: Box<dyn Blocking>,
+    dead_letters: DeadLetters,
+    deliveries: Receiver<Delivery>,
+    /// Whether [`Context::waiting`] shows something now.
+    shows_wait: bool,
+    /// Closes when the driver is dropped, as the last thing it does.
+    _ending: Sender<Infallible>,
+}
+
+/// Why the driver ends before its deliveries do.
+enum End {
+    Halted(Halt),
+    Stopped,
+}
+
+/// Deliveries that are written together.
+struct Group {
+    deliveries: Vec<Delivery>,
+    /// Of each delivery, the records that are safe as dead letters already.
+    lettered: Vec<HashSet<u32>>,
+}
+
+impl Driver {
+    fn run(mut self) {
+        let end = catch_unwind(AssertUnwindSafe(|| self.drive()));
+        let end = end.unwrap_or_else(|panic| {
+            Err(End::Halted(Halt {
+                topic: None,
+                partition: None,
+                offset: None,
+                stage: Stage::Sink.to_string(),
+                reason: format!("the sink panicked: {}", panic_message(&*panic)),
+            }))
+        });
+        if let Err(End::Halted(halt)) = end {
+            let Context { route, sink, .. } = &self.context;
+            error!(
+                route,
+                sink = sink.name,
+                topic = halt.topic,
+                partition = halt.partition,
+                offset = halt.offset,
+                stage = halt.stage,
+                reason = halt.reason,
+                "halted"
+            );
+            self.show(None);
+            // A lane that is gone needs no word.
+            drop(self.context.receipts.send(Receipt::Halted(halt)));
+        }
+    }
+
+    fn drive(&mut self) -> Result<(), End> {
+        while let Some(group) = self.take() {
+            if self.context.stop.is_set() {
+                return Err(End::Stopped);
+            }
+            self.settle(group)?;
+        }
+        self.sink.idle();
+        Ok(())
+    }
+
+    /// What is there; waits for the first delivery only. `None` = no inlet is left.
+    fn take(&mut self) -> Option<Group> {
+        let first = match self.deliveries.recv_timeout(IDLE_AFTER) {
+            Ok(delivery) => delivery,
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) => {
+                self.sink.idle();
+                self.deliveries.recv().ok()?
+            }
+        };
+        let mut bytes = first.rows().data_bytes();
+        let mut deliveries = vec![first];
+        while bytes < GROUP_BYTES && deliveries.len() < GROUP_BATCHES {
+            let Ok(delivery) = self.deliveries.try_recv() else { break };
+            bytes += delivery.rows().data_bytes();
+            deliveries.push(delivery);
+        }
+        Some(Group { lettered: vec![HashSet::new(); deliveries.len()], deliveries })
+    }
+
+    /// Brings every record of `group` to its end and acknowledges it, up to the first one that halts the lane.
+    fn settle(&mut self, mut group: Group) -> Result<(), End> {
+        let mut halt = None;
+        let mut written = false;
+        let mut given_up = false;
+        while !written && !given_up {
+            group.keep_assigned(&self.context.assignments);
+            halt = group.cut_at_halt().or(halt);
+            self.keep_dead_letters(&mut group)?;
+            if group.deliveries.is_empty() {
+                break;
+            }
+            match self.write(&mut group)? {
+                Written::All => written = true,
+                Written::Rejected => {}
+                Written::GaveUp => {
+                    halt = group.cut_at_halt().or(halt);
+                    self.keep_dead_letters(&mut group)?;
+                    given_up = true;
+                }
+            }
+        }
+        if written {
+            self.count_rows(&group);
+        }
+        for delivery in &group.deliveries {
+            self.context.receipts.send(Receipt::Done(delivery.span)).map_err(|_| End::Stopped)?;
+        }
+        halt.map_or(Ok(()), |halt| Err(End::Halted(halt)))
+    }
+
+    /// Writes `group` once it can be, or says which of its rows got another fate.
+    fn write(&mut self, group: &mut Group) -> Result<Written, End> {
+        let mut backoff = Backoff::new(self.context.sink.retry);
+        loop {
+            let started = Instant::now();
+            let result = self.sink.write(&group.deliveries);
+            add_seconds(&self.context.metrics.sink_seconds, started);
+            let error = match result {
+                Ok(()) => {
+                    self.show(None);
+                    return Ok(Written::All);
+                }
+                Err(WriteError::Transient(error)) => error,
+                Err(WriteError::Rows(rows)) => {
+                    self.show(None);
+                    let policy = self.context.sink.on_error;
+                    let mut changed = 0;
+                    for row in rows {
+                        let Some(delivery) = group.deliveries.get_mut(row.delivery) else { continue };
+                        if !matches!(delivery.fate(row.row), Fate::Reject(_)) {
+                            let rejection = Rejection { stage: Stage::Sink, cause: row.cause, policy, attempts: 1 };
+                            delivery.set_fate(row.row, Fate::Reject(rejection));
+                            changed += 1;
+                        }
+                    }
+                    if changed == 0 {
+                        // Calling again would change nothing, for ever.
+                        return Err(End::Halted(group.halt("the sink rejects rows that it was told to leave out")));
+                    }
+                    self.count_rejected(changed, ErrorKind::SinkPermanent);
+                    return Ok(Written::Rejected);
+                }
+                Err(WriteError::Halt(error)) => return Err(End::Halted(group.halt(format!("{error:#}")))),
+            };
+            let Some(delay) = self.failed(&mut backoff, ErrorKind::SinkTransient, &error) else {
+                let cause = format!("{error:#}");
+                let changed = group.give_up(&self.context, &cause, backoff.failures());
+                self.count_rejected(changed, ErrorKind::SinkPermanent);
+                return Ok(Written::GaveUp);
+            };
+            self.wait(delay)?;
+            group.keep_assigned(&self.context.assignments);
+            if group.deliveries.is_empty() {
+                return Ok(Written::All);
+            }
+        }
+    }
+
+    /// Makes the rejected records of `group` safe, however long the disk refuses: nothing is acknowledged before.
+    fn keep_dead_letters(&mut self, group: &mut Group) -> Result<(), End> {
+        let mut backoff = Backoff::new(crate::config::Retry { attempts: None, ..self.context.sink.retry });
+        loop {
+            let (letters, of) = group.letters();
+            if letters.is_empty() {
+                return Ok(());
+            }
+            match self.dead_letters.append(&letters) {
+                Ok(kept) => {
+                    self.context.metrics.dead_letters.inc_by(kept as u64);
+                    drop(letters);
+                    of.into_iter().for_each(|(delivery, record)| {
+                        group.lettered[delivery].insert(record);
+                    });
+                    self.show(None);
+                    return Ok(());
+                }
+                Err(error) => {
+                    drop(letters);
+                    let path = self.context.dead_letters.display();
+                    let error = anyhow::anyhow!("the dead letters cannot be written to `{path}`: {error}");
+                    if let Some(delay) = self.failed(&mut backoff, ErrorKind::DeadLetter, &error) {
+                        self.wait(delay)?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Counts, logs and shows a failed try. `None` = there is to be no other.
+    fn failed(&mut self, backoff: &mut Backoff, kind: ErrorKind, error: &anyhow::Error) -> Option<Duration> {
+        self.context.metrics.error(kind);
+        let delay = backoff.failed();
+        let Context { route, sink, .. } = &self.context;
+        match delay {
+            Some(delay) => {
+                let seconds = delay.as_secs_f32();
+                warn!(route, sink = sink.name, error = %format!("{error:#}"), seconds, "failed, trying again");
+                self.show(Some(format!("{error:#}, trying again in {seconds:.1} s")));
+            }
+            None => {
+                warn!(route, sink = sink.name, error = %format!("{error:#}"), tries = backoff.failures(), "gave up");
+                self.show(None);
+            }
+        }
+        delay
+    }
+
+    fn wait(&mut self, delay: Duration) -> Result<(), End> {
+        if self.context.stop.wait(delay) {
+            return Err(End::Stopped);
+        }
+        self.context.metrics.retries.inc();
+        Ok(())
+    }
+
+    fn show(&mut self, wait: Option<String>) {
+        if wait.is_none() && self.shows_wait {
+            info!(route = self.context.route, sink = self.context.sink.name, "goes on");
+        }
+        if wait.is_some() || self.shows_wait {
+            self.shows_wait = wait.is_some();
+            (self.context.waiting)(wait);
+        }
+    }
+
+    fn count_rejected(&self, rows: u64, kind: ErrorKind) {
+        self.context.metrics.rejected.inc_by(rows);
+        (0..rows).for_each(|_| self.context.metrics.error(kind));
+    }
+
+    fn count_rows(&self, group: &Group) {
+        let (mut rows, mut bytes) = (0, 0);
+        for delivery in &group.deliveries {
+            for (record, fate) in delivery.rows().iter().zip(delivery.fates()) {
+                if *fate == Fate::Write {
+                    rows += 1;
+                    bytes += record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len);
+                }
+            }
+        }
+        self.context.metrics.records_out.inc_by(rows);
+        self.context.metrics.bytes_out.inc_by(bytes as u64);
+    }
+}
+
+/// How a write ended.
+enum Written {
+    All,
+    /// Some rows can never be written: their fate is set, and the rest is still to be written.
+    Rejected,
+    /// There was a last try: every row's fate is set, and nothing is to be written.
+    GaveUp,
+}
+
+impl Group {
+    /// Forgets what belongs to partitions that are no longer ours.
+    fn keep_assigned(&mut self, assignments: &Assignments) {
+        let mut keep: Vec<bool> = Vec::with_capacity(self.deliveries.len());
+        self.deliveries.retain(|delivery| {
+            keep.push(assignments.contains(delivery.span.assignment));
+            keep.last().is_some_and(|keep| *keep)
+        });
+        let mut keep = keep.into_iter();
+        self.lettered.retain(|_| keep.next().unwrap_or(false));
+    }
+
+    /// Cuts the group before the first delivery that holds a record which halts the lane.
+    fn cut_at_halt(&mut self) -> Option<Halt> {
+        let (index, halt) = self.deliveries.iter().enumerate().find_map(|(index, delivery)| {
+            let halts = |fate: &Fate| matches!(fate, Fate::Reject(Rejection { policy: OnError::Halt, .. }));
+            // Most deliveries reject nothing, and looking at fates costs less than looking at records.
+            if !delivery.fates().any(halts) {
+                return None;
+            }
+            let output = delivery.outputs().find(|output| halts(output.fate))?;
+            let Fate::Reject(rejection) = output.fate else { return None };
+            let partition = delivery.input().partition();
+            Some((index, Halt::at(partition, output.origin.offset, &rejection.stage, &rejection.cause)))
+        })?;
+        self.deliveries.truncate(index);
+        self.lettered.truncate(index);
+        Some(halt)
+    }
+
+    /// The dead letters still to be kept, one for each record, and where each comes from.
+    fn letters(&self) -> (Vec<Letter<'_>>, Vec<(usize, u32)>) {
+        let (mut letters, mut of) = (Vec::new(), Vec::new());
+        for (index, delivery) in self.deliveries.iter().enumerate() {
+            if !delivery.fates().any(|fate| matches!(fate, Fate::Reject(_))) {
+                continue;
+            }
+            for output in delivery.outputs() {
+                let Fate::Reject(rejection) = output.fate else { continue };
+                let here = (index, output.origin_index);
+                if rejection.policy == OnError::DeadLetter
+                    && !self.lettered[index].contains(&output.origin_index)
+                    && of.last() != Some(&here)
+                {
+                    let partition = delivery.input().partition();
+                    letters.push(Letter { partition, record: output.origin, rejection });
+                    of.push(here);
+                }
+            }
+        }
+        (letters, of)
+    }
+
+    /// Gives every row that the sink had still to act on to the policy; returns how many there were.
+    fn give_up(&mut self, context: &Context, cause: &str, attempts: u32) -> u64 {
+        let sink = &context.sink;
+        let mut changed = 0;
+        for delivery in &mut self.deliveries {
+            for row in 0..delivery.rows().len() {
+                let acts = match delivery.fate(row) {
+                    Fate::Write => true,
+                    Fate::Drop => sink.on_drop == OnDrop::Delete,
+                    Fate::Reject(_) => false,
+                };
+                if acts {
+                    let (cause, policy) = (cause.to_owned(), sink.on_error);
+                    delivery.set_fate(row, Fate::Reject(Rejection { stage: Stage::Sink, cause, policy, attempts }));
+                    changed += 1;
+                }
+            }
+        }
+        if sink.on_reject == OnReject::Keep && sink.on_error != OnError::Halt {
+            context.metrics.stale.inc_by(changed);
+        }
+        changed
+    }
+
+    /// A halt before the group's first record.
+    fn halt(&self, reason: impl Into<String>) -> Halt {
+        let first = self.deliveries.first().and_then(|delivery| {
+            let record = delivery.input().iter().next()?;
+            Some((delivery.input().partition(), record.offset))
+        });
+        match first {
+            Some((partition, offset)) => Halt::at(partition, offset, Stage::Sink, reason),
+            None => Halt {
+                topic: None,
+                partition: None,
+                offset: None,
+                stage: Stage::Sink.to_string(),
+                reason: reason.into(),
+            },
+        }
+    }
+}
+
+/// What a panic said.
+pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! How much of each file counts, and which offsets that covers: replaced as a whole.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::record::{NextOffset, TopicPartition};
+use crate::sink::{Positions, disk};
+
+const FORMAT: u32 = 1;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Manifest {
+    /// By the relative path of a file's first segment.
+    pub files: BTreeMap<String, Place>,
+    pub positions: Positions,
+}
+
+/// The segment that is written to, and the length up to which it counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    pub segment: u32,
+    pub length: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Written {
+    format: u32,
+    files: BTreeMap<String, Place>,
+    positions: Vec<Position>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Position {
+    topic: String,
+    partition: i32,
+    next_offset: i64,
+}
+
+impl Manifest {
+    /// The manifest at `path`; an empty one when there is none.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let shown = path.display();
+        let text = match std::fs::read(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(error).with_context(|| format!("failed to read `{shown}`")),
+        };
+        let written: Written = serde_json::from_slice(&text).with_context(|| {
+            format!("`{shown}` is no manifest; move it and the lane's files away to have the topic written again")
+        })?;
+        if written.format != FORMAT {
+            bail!("`{shown}` has format {}, and this version reads format {FORMAT}", written.format);
+        }
+        let positions = written.positions.into_iter();
+        let positions =
+            positions.map(|p| (TopicPartition::new(p.topic, p.partition), NextOffset(p.next_offset))).collect();
+        Ok(Self { files: written.files, positions })
+    }
+
+    /// Makes this the manifest at `path`, durably.
+    pub fn write(&self, path: &Path) -> anyhow::Result<()> {
+        let positions = self.positions.iter().map(|(TopicPartition { topic, partition }, next)| Position {
+            topic: topic.to_string(),
+            partition: *partition,
+            next_offset: next.0,
+        });
+        let written = Written { format: FORMAT, files: self.files.clone(), positions: positions.collect() };
+        let text = serde_json::to_vec(&written).expect("a manifest is always written to a vector");
+        disk::replace(path, &text).with_context(|| format!("failed to write `{}`", path.display()))
+    }
+}
