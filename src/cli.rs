@@ -1,6 +1,6 @@
 //! The command line. Exit codes: 0 = done, 1 = failed, 2 = wrong usage or configuration.
 
-mod check;
+pub mod check;
 mod run;
 pub mod screen;
 pub mod status;
@@ -37,16 +37,24 @@ pub const USAGE: u8 = 2;
 
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Demo(args) => crate::demo::run(args),
+        Command::Demo(args) => crate::demo::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Schema => schema(),
-        Command::Status(args) => status::run(args),
+        Command::Status(args) => status::run(&args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// How a command prints data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    #[default]
+    Text,
+    Json,
 }
 
 fn schema() -> anyhow::Result<ExitCode> {

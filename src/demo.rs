@@ -13,7 +13,7 @@ mod receiver;
 mod watch;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,10 +27,10 @@ use self::profiles::Crowd;
 use self::receiver::Receiver;
 use self::watch::{Ended, Watch};
 use crate::admin::{self, App, Listeners};
+use crate::cli::check;
 use crate::cli::table::grouped;
-use crate::config::{Config, Source};
-use crate::gateway::status::Status;
-use crate::metrics::Metrics;
+use crate::config::Source;
+use crate::gateway::{Gateway, Plan};
 use crate::stop::Stop;
 
 /// What the scenes need, and some of a crowd.
@@ -67,23 +67,11 @@ fn records(text: &str) -> Result<usize, String> {
     number.ok_or_else(|| format!("a number from {MIN_RECORDS} to {MAX_RECORDS} is accepted"))
 }
 
-/// A running gateway, as much of it as the demo needs.
-pub struct Running {
-    pub status: Arc<dyn Fn() -> Status + Send + Sync>,
-    pub metrics: Metrics,
-    /// Stops it and returns the lanes that did not end in time.
-    pub stop: Box<dyn FnOnce() -> Vec<String>>,
-}
-
-/// Runs the demo with a configuration that `load` reads from a file and a gateway that `start` starts.
+/// Runs the demo, by the configuration that it writes into its directory.
 ///
 /// # Errors
 /// When something does not start, or the snapshot is not delivered.
-pub fn run_with(
-    args: &DemoArgs,
-    load: impl FnOnce(&Path) -> anyhow::Result<Config>,
-    start: impl FnOnce(&Config, &tokio::runtime::Handle) -> anyhow::Result<Running>,
-) -> anyhow::Result<ExitCode> {
+pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let dir = Directory::prepare(&args.dir)?;
     let broker = Broker::start()?;
     let produced = broker.fill(profiles::seed(args.records))?;
@@ -93,20 +81,22 @@ pub fn run_with(
     let receiver = runtime.block_on(Receiver::start())?;
     let listen = free_address(args.listen)?;
     let config = dir.write_config(listen, &broker.bootstrap_servers(), &receiver.url())?;
-    let config = without_admin_requests(load(&config)?);
-    crate::log::init_to_file(&config.log, dir.create_log()?)?;
+    let plan = without_admin_requests(check::load(&config)?);
+    crate::log::init_to_file(&plan.config.log, dir.create_log()?)?;
 
     let begin = Instant::now();
-    let listeners = runtime.block_on(Listeners::bind(&config.admin))?;
+    let admin = plan.config.admin.clone();
+    let listeners = runtime.block_on(Listeners::bind(&admin))?;
     let mut watch = runtime.block_on(async { Watch::new() })?;
-    let running = start(&config, runtime.handle())?;
-    let status = Arc::clone(&running.status);
-    let app = App::new(move || status(), running.metrics.clone());
-    runtime.spawn(async move { admin::serve(listeners, app, &config.admin, std::future::pending()).await });
+    let gateway = Gateway::start(plan, runtime.handle())?;
+    let handle = gateway.handle().clone();
+    let status = move || handle.status();
+    let app = App::new(status.clone(), gateway.handle().metrics().clone());
+    runtime.spawn(async move { admin::serve(listeners, app, &admin, std::future::pending()).await });
 
     if args.once {
-        let ended = runtime.block_on(watch.until_delivered(&*running.status, Some(args.timeout)))?;
-        stop(running)?;
+        let ended = runtime.block_on(watch.until_delivered(&status, Some(args.timeout)))?;
+        stop(gateway)?;
         return match ended {
             Ended::Delivered => check(&dir, &receiver, &produced, begin.elapsed()),
             Ended::Interrupted => Ok(ExitCode::FAILURE),
@@ -114,22 +104,22 @@ pub fn run_with(
     }
     let stop_producer = Stop::new();
     let producer = broker.go_on(Crowd::later(args.records), stop_producer.clone())?;
-    let ended = runtime.block_on(watch.until_delivered(&*running.status, None))?;
+    let ended = runtime.block_on(watch.until_delivered(&status, None))?;
     if ended == Ended::Delivered {
         print!("{}", dir.what_to_look_at(listen, &receiver.url(), begin.elapsed()));
-        runtime.block_on(watch.until_interrupted(&*running.status))?;
+        runtime.block_on(watch.until_interrupted(&status))?;
     }
     stop_producer.set();
     if producer.join().is_err() {
         bail!("the demo's producer panicked");
     }
-    stop(running)?;
+    stop(gateway)?;
     println!("stopped; what was written is left in `{}`", args.dir.display());
     Ok(ExitCode::SUCCESS)
 }
 
-fn stop(running: Running) -> anyhow::Result<()> {
-    let late = (running.stop)();
+fn stop(gateway: Gateway) -> anyhow::Result<()> {
+    let late = gateway.stop();
     if !late.is_empty() {
         bail!("these lanes did not end in time: {}", late.join(", "));
     }
@@ -171,13 +161,13 @@ fn compare_all(dir: &Directory, receiver: &Receiver, produced: &[Produced]) -> a
 }
 
 /// The embedded broker does not answer admin requests, and a client that waits for one cannot be closed.
-fn without_admin_requests(mut config: Config) -> Config {
-    for route in &mut config.routes {
+fn without_admin_requests(mut plan: Plan) -> Plan {
+    for route in &mut plan.config.routes {
         if let Source::Kafka(kafka) = &mut Arc::make_mut(route).source {
             kafka.inspect_topics = false;
         }
     }
-    config
+    plan
 }
 
 /// The wanted address; or the usual one, or a free one of this machine.

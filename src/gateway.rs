@@ -3,7 +3,6 @@
 pub mod data_dir;
 pub mod status;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -14,12 +13,19 @@ use self::data_dir::DataDir;
 use self::status::{LaneState, Memory, RouteStatus, Status};
 use crate::config::{self, Config, SinkKind};
 use crate::metrics::Metrics;
-use crate::plugin::{Chain, Engine, EngineSettings};
+use crate::plugin::Chain;
 use crate::route::{Lane, LaneName, Shown};
 use crate::stop::Stop;
 
 /// How much longer than its grace time a lane may take to end before it is left behind.
 const JOIN_RESERVE: Duration = Duration::from_secs(2);
+
+/// What a gateway starts from: a valid configuration and each route's plugins, loaded.
+pub struct Plan {
+    pub config: Config,
+    /// One per route, in the same order.
+    pub chains: Vec<Arc<Chain>>,
+}
 
 /// A running gateway. Dropping it stops nothing: call [`Gateway::stop`].
 pub struct Gateway {
@@ -48,15 +54,13 @@ struct Route {
 }
 
 impl Gateway {
-    /// Loads every plugin, then starts every lane. A lane's trouble is its own: what it needs and cannot have is shown in
-    /// the status.
+    /// Starts every lane. A lane's trouble is its own: what it needs and cannot have is shown in the status.
     ///
     /// # Errors
-    /// When the data directory cannot be had or a plugin cannot be loaded: nothing runs then.
-    pub fn start(config: &Config, runtime: &tokio::runtime::Handle) -> anyhow::Result<Self> {
+    /// When the data directory cannot be had: nothing runs then.
+    pub fn start(plan: Plan, runtime: &tokio::runtime::Handle) -> anyhow::Result<Self> {
+        let Plan { config, chains } = plan;
         let data_dir = DataDir::open(&config.data_dir)?;
-        let engine = Engine::try_new(engine_settings(config))?;
-        let chains = load_chains(config, &engine)?;
         let metrics = Metrics::new();
         let stop = Stop::new();
         let mut threads = Vec::new();
@@ -86,7 +90,7 @@ impl Gateway {
                 threads.push(thread);
                 lanes.push(shown);
             }
-            routes.push(Route { config: Arc::clone(route), plugins: chain.descriptions(), lanes });
+            routes.push(Route { config: Arc::clone(route), plugins: names(&chain), lanes });
         }
         let inner = Inner { started: Instant::now(), memory: config.memory, metrics, routes };
         let handle = Handle(Arc::new(inner));
@@ -149,33 +153,9 @@ impl Handle {
     }
 }
 
-/// Loads each route's chain: all that `tidegate check` needs of the plugins, too.
-///
-/// # Errors
-/// The first plugin that cannot be loaded or configured, with the route and its place in the chain.
-pub fn load_chains(config: &Config, engine: &Engine) -> anyhow::Result<Vec<Arc<Chain>>> {
-    let load = |route: &Arc<config::Route>| {
-        let chain = Chain::load(engine, &route.keys, &route.plugins)
-            .with_context(|| format!("cannot load the plugins of the route `{}`", route.name))?;
-        Ok(Arc::new(chain))
-    };
-    config.routes.iter().map(load).collect()
-}
-
-/// Room for each worker of each lane to have one instance of each plugin of its chain, and one more while it is replaced.
-pub fn engine_settings(config: &Config) -> EngineSettings {
-    let mut instances = 0;
-    let mut memory = BTreeMap::new();
-    for route in &config.routes {
-        let guests = route.sinks.len() * route.workers.get();
-        instances += (guests + 1) * route.plugins.len();
-        memory.extend(route.plugins.iter().map(|plugin| (plugin.limits.memory, ())));
-    }
-    EngineSettings {
-        cache_dir: Some(config.data_dir.join("compiled")),
-        max_instances: instances,
-        max_memory: memory.keys().next_back().copied().unwrap_or(0),
-    }
+/// `name version`, in the order of the chain.
+fn names(chain: &Chain) -> Vec<String> {
+    chain.descriptions().into_iter().map(|plugin| format!("{} {}", plugin.used_as, plugin.version)).collect()
 }
 
 fn kind(kind: &SinkKind) -> &'static str {

@@ -21,7 +21,7 @@ mod runner;
 mod verdict;
 mod wasi;
 
-pub use chain::{Chain, PluginDescription, RunnerContext};
+pub use chain::{Chain, ChainError, PluginDescription, RunnerContext};
 pub use component::{LoadError, MAX_COMPONENT_BYTES, Plugin};
 pub use contract::{Setup, Wants};
 pub use engine::{Engine, EngineError, EngineSettings, NoRoom};

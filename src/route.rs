@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
-pub use self::shown::{LaneName, Shown};
 use self::assigned::Partitions;
+pub use self::shown::{LaneName, Shown};
 use self::worker::Workers;
 use crate::config;
 use crate::delivery::{Assignments, Delivery, Hold, InHand, Span};
@@ -412,8 +412,7 @@ fn open_source(lane: &Lane, sink_keeps_offsets: bool) -> anyhow::Result<Box<dyn 
     use crate::source::{kafka, ndjson};
     Ok(match &lane.route.source {
         config::Source::Kafka(settings) => {
-            let membership =
-                if sink_keeps_offsets { kafka::Membership::Local } else { kafka::Membership::Shared };
+            let membership = if sink_keeps_offsets { kafka::Membership::Local } else { kafka::Membership::Shared };
             let group = format!("{}.{}", settings.group, lane.sink.name);
             Box::new(kafka::KafkaSource::try_new(settings, &group, membership, lane.budget.fetch_queue)?)
         }

@@ -49,7 +49,7 @@ fn address(text: &str) -> Result<Url, String> {
 ///
 /// # Errors
 /// When nobody answers there, or something else than a gateway does.
-pub fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let token = std::env::var(&args.token_env).ok().filter(|token| !token.is_empty());
     let status = runtime.block_on(fetch(&args.url, token.as_deref(), &args.token_env))?;

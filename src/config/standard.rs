@@ -9,4 +9,8 @@ pub fn standard(name: &str) -> Option<&'static [u8]> {
 }
 
 /// Names with the bytes of their components.
-const COMPONENTS: [(&str, &[u8]); 0] = [];
+const COMPONENTS: [(&str, &[u8]); 3] = [
+    ("filter", include_bytes!(env!("TIDEGATE_STD_FILTER"))),
+    ("key-check", include_bytes!(env!("TIDEGATE_STD_KEY_CHECK"))),
+    ("mask-fields", include_bytes!(env!("TIDEGATE_STD_MASK_FIELDS"))),
+];

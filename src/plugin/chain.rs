@@ -37,6 +37,21 @@ pub struct PluginDescription {
     pub changes_keys: bool,
 }
 
+/// What is wrong with a chain, and where.
+#[derive(Debug, thiserror::Error)]
+pub enum ChainError {
+    #[error("{0}")]
+    Keys(LoadError),
+    #[error("plugin `{name}`: {error}")]
+    Plugin {
+        /// In the chain, from 0.
+        index: usize,
+        /// As the route writes it.
+        name: Arc<str>,
+        error: LoadError,
+    },
+}
+
 /// What a runner is given by its lane.
 #[derive(Clone)]
 pub struct RunnerContext {
@@ -63,17 +78,23 @@ impl Chain {
     /// Loads each plugin and tries its configuration.
     ///
     /// # Errors
-    /// [`LoadError::Plugin`] with the first plugin that cannot be used, and why.
-    pub fn load(engine: &Engine, keys: &Keys, plugins: &[PluginUse]) -> Result<Self, LoadError> {
-        let keys = Arc::new(Policy::try_new(keys).map_err(LoadError::KeyFormat)?);
-        let link = |plugin: &PluginUse| {
-            Link::load(engine, plugin).map(Arc::new).map_err(|error| {
-                let error = Box::new(error);
-                LoadError::Plugin { plugin: plugin.name.clone(), error }
-            })
-        };
-        let links = plugins.iter().map(link).collect::<Result<_, _>>()?;
-        Ok(Self { engine: engine.clone(), keys, links })
+    /// Everything that is wrong with the key policy and with each plugin.
+    pub fn load(engine: &Engine, keys: &Keys, plugins: &[PluginUse]) -> Result<Self, Vec<ChainError>> {
+        let mut errors = Vec::new();
+        let keys = Policy::try_new(keys).map_err(|error| errors.push(ChainError::Keys(LoadError::KeyFormat(error))));
+        let mut links = Vec::new();
+        for (index, plugin) in plugins.iter().enumerate() {
+            match Link::load(engine, plugin) {
+                Ok(link) => links.push(Arc::new(link)),
+                Err(error) => errors.push(ChainError::Plugin { index, name: plugin.name.clone(), error }),
+            }
+        }
+        match keys {
+            Ok(keys) if errors.is_empty() => {
+                Ok(Self { engine: engine.clone(), keys: Arc::new(keys), links: links.into() })
+            }
+            _ => Err(errors),
+        }
     }
 
     /// Whether an output's key may differ from its input's.

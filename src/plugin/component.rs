@@ -62,9 +62,6 @@ pub enum LoadError {
     Config(Vec<String>),
     #[error("the key format is wrong: {0}")]
     KeyFormat(regex::Error),
-    /// Which plugin of a chain it is.
-    #[error("plugin `{plugin}`: {error}")]
-    Plugin { plugin: Arc<str>, error: Box<LoadError> },
 }
 
 /// A component that was found good, ready to be instantiated.

@@ -157,6 +157,7 @@ impl Shown {
             },
             in_hand_bytes: inner.in_hand as u64,
             dead_letter_path: self.dead_letter_path.clone(),
+            stalled_seconds: 0,
         }
     }
 

@@ -22,16 +22,10 @@ pub struct Workers {
 }
 
 impl Workers {
-    pub fn new(
-        lane: &Lane,
-        inlet: Inlet,
-        receipts: Sender<Receipt>,
-        assignments: Assignments,
-        abandon: Stop,
-    ) -> Self {
+    pub fn new(lane: &Lane, inlet: Inlet, receipts: Sender<Receipt>, assignments: Assignments, abandon: Stop) -> Self {
         let context = RunnerContext {
-            route: lane.route.name.clone(),
-            sink: lane.sink.name.clone(),
+            route: lane.route.name.as_str().into(),
+            sink: lane.sink.name.as_str().into(),
             metrics: lane.metrics.clone(),
             stop: abandon.clone(),
         };
