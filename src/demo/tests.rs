@@ -1,6 +1,7 @@
 //! The comparison, with sinks that were filled by hand: rightly, and with each fault that it exists to find.
 
 use std::fs;
+use std::path::Path;
 
 use rusqlite::Connection;
 use serde_json::json;
