@@ -51,7 +51,7 @@ pub struct DemoArgs {
     #[arg(long, value_name = "DIR", default_value = "tidegate-demo")]
     dir: PathBuf,
     /// How many records the topic holds at the start
-    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = records)]
+    #[arg(long, value_name = "N", default_value_t = MAX_RECORDS, value_parser = records)]
     records: usize,
     /// The address of the admin server [default: 127.0.0.1:8080, or a free port if that is taken]
     #[arg(long, value_name = "ADDRESS")]
@@ -95,27 +95,37 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     runtime.spawn(async move { admin::serve(listeners, app, &admin, std::future::pending()).await });
 
     if args.once {
-        let ended = runtime.block_on(watch.until_delivered(&status, Some(args.timeout)))?;
+        let ended = runtime.block_on(watch.until_delivered(&status, Some(args.timeout)));
+        let took = begin.elapsed();
         stop(gateway)?;
-        return match ended {
-            Ended::Delivered => check(&dir, &receiver, &produced, begin.elapsed()),
+        return match ended? {
+            Ended::Delivered => compare_and_tell(&dir, &receiver, &produced, took),
             Ended::Interrupted => Ok(ExitCode::FAILURE),
         };
     }
     let stop_producer = Stop::new();
     let producer = broker.go_on(Crowd::later(args.records), stop_producer.clone())?;
-    let ended = runtime.block_on(watch.until_delivered(&status, None))?;
-    if ended == Ended::Delivered {
-        print!("{}", dir.what_to_look_at(listen, &receiver.url(), begin.elapsed()));
-        runtime.block_on(watch.until_interrupted(&status))?;
-    }
+    let ended = runtime.block_on(async {
+        if watch.until_delivered(&status, None).await? == Ended::Delivered {
+            print!("{}", dir.what_to_look_at(&program(), listen, &receiver.url(), begin.elapsed()));
+            watch.until_interrupted(&status).await?;
+        }
+        anyhow::Ok(())
+    });
+    println!("stopping");
     stop_producer.set();
     if producer.join().is_err() {
         bail!("the demo's producer panicked");
     }
     stop(gateway)?;
+    ended?;
     println!("stopped; what was written is left in `{}`", args.dir.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// As the user called it, so that what is shown can be pasted.
+fn program() -> String {
+    std::env::args().next().unwrap_or_else(|| "tidegate".to_owned())
 }
 
 fn stop(gateway: Gateway) -> anyhow::Result<()> {
@@ -127,7 +137,12 @@ fn stop(gateway: Gateway) -> anyhow::Result<()> {
 }
 
 /// Compares every place that the gateway wrote to, and says what differs.
-fn check(dir: &Directory, receiver: &Receiver, produced: &[Produced], took: Duration) -> anyhow::Result<ExitCode> {
+fn compare_and_tell(
+    dir: &Directory,
+    receiver: &Receiver,
+    produced: &[Produced],
+    took: Duration,
+) -> anyhow::Result<ExitCode> {
     let comparisons = compare_all(dir, receiver, produced)?;
     let equal = comparisons.iter().all(Comparison::is_equal);
     println!(

@@ -93,3 +93,35 @@ pub async fn not_found() -> Problem {
 pub async fn method_not_allowed() -> Problem {
     Problem::MethodNotAllowed
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_lists_every_code_with_its_status() {
+        let text = String::new;
+        let page = include_str!("../../docs/reference/admin.md");
+        let mut described = 0;
+        for problem in [
+            Problem::NotFound,
+            Problem::UnknownRoute { route: text(), known: text() },
+            Problem::MethodNotAllowed,
+            Problem::BadRequest(text()),
+            Problem::HostNotAllowed { host: text() },
+            Problem::OriginNotAllowed { origin: text() },
+            Problem::TokenMissing,
+            Problem::TokenUnknown,
+            Problem::RoleTooLow { has: "viewer", needed: "admin" },
+            Problem::BodyTooLarge { limit: 1 },
+            Problem::Timeout { limit_seconds: 1 },
+            Problem::Internal,
+        ] {
+            let (status, code, _) = problem.parts();
+            let row = format!("| `{code}` | {} |", status.as_u16());
+            assert!(page.contains(&row), "`{row}` is not in docs/reference/admin.md");
+            described += 1;
+        }
+        assert_eq!(page.matches("| `").count() - page.matches("| `GET").count(), described, "no row is left over");
+    }
+}

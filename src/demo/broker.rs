@@ -175,6 +175,8 @@ impl ProducerContext for Ignored {
 mod tests {
     use std::collections::BTreeMap;
 
+    use rdkafka::consumer::{BaseConsumer, Consumer};
+
     use super::*;
     use crate::demo::profiles::seed;
 
@@ -183,6 +185,20 @@ mod tests {
         check_size(&seed(MAX_RECORDS)).unwrap();
         let error = check_size(&seed(MAX_RECORDS * 2)).unwrap_err().to_string();
         assert_eq!(error, "the embedded broker keeps 5 MiB of a partition, and the records need more");
+    }
+
+    /// The embedded broker drops the oldest records of a partition that is full, as the bytes above say.
+    #[test]
+    fn nothing_of_the_largest_seed_is_dropped() {
+        let broker = Broker::start().unwrap();
+        let produced = broker.fill(seed(MAX_RECORDS)).unwrap();
+        let consumer: BaseConsumer =
+            ClientConfig::new().set("bootstrap.servers", broker.bootstrap_servers()).create().unwrap();
+        for partition in 0..PARTITIONS {
+            let records = produced.iter().filter(|p| p.record.partition == partition).count();
+            let watermarks = consumer.fetch_watermarks(TOPIC, partition, Duration::from_secs(10)).unwrap();
+            assert_eq!(watermarks, (0, records as i64));
+        }
     }
 
     /// Offsets are those of a fresh topic: each partition's records, in the order of sending.

@@ -77,10 +77,10 @@ impl Directory {
     }
 
     /// What to do with the running demo, each line ready to be pasted.
-    pub fn what_to_look_at(&self, listen: SocketAddr, receiver: &str, took: Duration) -> String {
+    pub fn what_to_look_at(&self, program: &str, listen: SocketAddr, receiver: &str, took: Duration) -> String {
         format!(
             "\nThe topic is delivered to three sinks, in {:.1} s, and its profiles go on changing. Look at\n\n  \
-             the state    tidegate status --url http://{listen}\n               \
+             the state    {program} status --url http://{listen}\n               \
              curl http://{listen}/metrics\n  \
              SQLite       sqlite3 {} \"SELECT key, value FROM {TABLE} LIMIT 5\"\n  \
              the file     tail -n 3 {}/*.ndjson\n  \
@@ -201,6 +201,7 @@ mod tests {
     fn what_to_look_at_can_be_pasted() {
         let dir = Directory(PathBuf::from("d"));
         let text = dir.what_to_look_at(
+            "target/debug/tidegate",
             "127.0.0.1:8080".parse().unwrap(),
             "http://127.0.0.1:1/profiles",
             Duration::from_millis(4_240),
@@ -208,7 +209,7 @@ mod tests {
         let expected = "
 The topic is delivered to three sinks, in 4.2 s, and its profiles go on changing. Look at
 
-  the state    tidegate status --url http://127.0.0.1:8080
+  the state    {program} status --url http://127.0.0.1:8080
                curl http://127.0.0.1:8080/metrics
   SQLite       sqlite3 d/profiles.db \"SELECT key, value FROM profiles LIMIT 5\"
   the file     tail -n 3 d/audit/*.ndjson

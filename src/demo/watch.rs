@@ -3,7 +3,7 @@
 use std::io::{self, Stdout};
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::anyhow;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::screen::Screen;
@@ -61,21 +61,17 @@ impl Watch {
         loop {
             let now = status();
             let state = settled(&now);
-            let show = self.show(now, LINE_LOADING, state.is_some());
-            match state {
-                Some(Ok(())) => {
-                    self.screen.leave()?;
-                    return Ok(Ended::Delivered);
-                }
-                Some(Err(halt)) => bail!("{halt}"),
-                None if deadline.is_some_and(|deadline| Instant::now() >= deadline) => {
-                    bail!("the snapshot was not delivered in time; `--timeout` gives more")
-                }
-                None => {}
-            }
-            if show.is_err() || self.interrupted_within(LOOK).await {
-                return Ok(Ended::Interrupted);
-            }
+            let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            let show = self.show(now, LINE_LOADING, state.is_some() || late);
+            let ended = match state {
+                Some(Ok(())) => Ok(Ended::Delivered),
+                Some(Err(halt)) => Err(anyhow!(halt)),
+                None if late => Err(anyhow!("the snapshot was not delivered in time; `--timeout` gives more")),
+                None if show.is_err() || self.interrupted_within(LOOK).await => Ok(Ended::Interrupted),
+                None => continue,
+            };
+            self.screen.leave()?;
+            return ended;
         }
     }
 
@@ -88,12 +84,13 @@ impl Watch {
             let now = status();
             let halt = settled(&now).and_then(Result::err);
             let show = self.show(now, LINE_LIVE, halt.is_some());
-            if let Some(halt) = halt {
-                bail!("{halt}");
-            }
-            if show.is_err() || self.interrupted_within(LOOK).await {
-                return Ok(());
-            }
+            let ended = match halt {
+                Some(halt) => Err(anyhow!(halt)),
+                None if show.is_err() || self.interrupted_within(LOOK).await => Ok(()),
+                None => continue,
+            };
+            self.screen.leave()?;
+            return ended;
         }
     }
 
