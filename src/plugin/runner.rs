@@ -40,6 +40,9 @@ pub const MAX_RETRIES: u32 = 10;
 pub const MIN_BACKOFF: Duration = Duration::from_millis(100);
 pub const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
+/// How often a guilty record is told at level warn: each is in the dead letters, and the log is not to be flooded.
+const WARN_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The chain cannot go on now. The delivery is as it was before: give it again after `retry_after`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
@@ -53,9 +56,10 @@ pub struct Stall {
 pub struct Runner {
     keys: Arc<Policy>,
     stations: Vec<Station>,
-    circuit: Circuit,
     guilt: Guilt,
     context: RunnerContext,
+    /// When a guilty record was last told at level warn.
+    warned: Option<Instant>,
     _slots: Slots,
 }
 
@@ -64,6 +68,7 @@ struct Station {
     link: Arc<Link>,
     instance: Option<Instance>,
     encoded: Encoded,
+    circuit: Circuit,
     /// How often it asked for a retry since a delivery went through.
     retries: u32,
     /// How often it could not be started since it last could.
@@ -92,8 +97,7 @@ enum Trouble {
 impl Runner {
     pub(super) fn new(keys: Arc<Policy>, links: &[Arc<Link>], context: RunnerContext, slots: Slots) -> Self {
         let stations = links.iter().cloned().map(Station::new).collect();
-        let (circuit, guilt) = (Circuit::default(), Guilt::default());
-        Self { keys, stations, circuit, guilt, context, _slots: slots }
+        Self { keys, stations, guilt: Guilt::default(), context, warned: None, _slots: slots }
     }
 
     /// Decides about every record of a delivery about which nothing was decided yet.
@@ -111,7 +115,6 @@ impl Runner {
             let passed = (0..self.stations.len()).try_for_each(|station| self.pass(station, &mut rows));
             add_seconds(&self.context.metrics.plugin_seconds, started);
             passed?;
-            self.circuit.good(Instant::now(), rows.writes());
             self.stations.iter_mut().for_each(|station| station.retries = 0);
         }
         self.guilt.clear();
@@ -151,6 +154,7 @@ impl Runner {
                     let part = Part { rows: range.len(), outcome };
                     output_left = output_left.saturating_sub(part.bytes());
                     parts.push(part);
+                    self.stations[station].circuit.good(started, range.len());
                     if let Some((_, kind)) = suspect.take_if(|(suspect, _)| *suspect == range) {
                         self.context.metrics.error(kind);
                         tracing::warn!(route = %self.context.route, plugin = %link.name, "a used-up instance was replaced");
@@ -159,7 +163,7 @@ impl Runner {
                 Err(Trouble::Stall(stall)) => return Err(stall),
                 Err(Trouble::Fault { fault, fresh }) => {
                     let now = Instant::now();
-                    self.circuit.wasted(now, now - started);
+                    self.stations[station].circuit.wasted(now, now - started);
                     if !fresh {
                         suspect = Some((range.clone(), fault.kind));
                         todo.push(Work::Call(range));
@@ -170,8 +174,8 @@ impl Runner {
                     } else {
                         parts.push(self.convict(station, rows, range.start, fault, now));
                         // Only now, so that each attempt at a delivery finds one guilty record at least.
-                        if let Some(opening) = self.circuit.open(now) {
-                            let reason = format!("the circuit is open: {}", opening.reason);
+                        if let Some(opening) = self.stations[station].circuit.open(now) {
+                            let reason = format!("the circuit is open: plugin `{}` {}", link.name, opening.reason);
                             return Err(Stall { reason, retry_after: opening.backoff });
                         }
                     }
@@ -205,26 +209,34 @@ impl Runner {
 
     /// The record that stands alone is guilty.
     fn convict(&mut self, station: usize, rows: &Rows<'_>, row: usize, fault: Fault, now: Instant) -> Part {
-        let Station { link, retries, .. } = &self.stations[station];
+        let Station { link, retries, circuit, .. } = &mut self.stations[station];
+        circuit.guilty(now);
         let RunnerContext { route, metrics, .. } = &self.context;
         metrics.error(fault.kind);
         if let Some((offset, nth)) = rows.identities().nth(row) {
-            let (partition, cause) = (rows.batch().partition(), &fault.cause);
-            if self.guilt.is_empty() {
-                tracing::warn!(%route, plugin = %link.name, %partition, offset, cause, "a plugin failed on a record");
+            let (plugin, partition, cause) = (&link.name, rows.batch().partition(), &fault.cause);
+            if self.warned.is_none_or(|last| now - last >= WARN_INTERVAL) {
+                self.warned = Some(now);
+                tracing::warn!(%route, %plugin, %partition, offset, cause, "a plugin failed on a record");
             } else {
-                tracing::debug!(%route, plugin = %link.name, %partition, offset, cause, "a plugin failed on a record");
+                tracing::debug!(%route, %plugin, %partition, offset, cause, "a plugin failed on a record");
             }
             self.guilt.add(station, offset, nth, fault.cause.clone());
         }
-        self.circuit.guilty(now);
-        Part { rows: 1, outcome: Outcome::Rejected(link.author.reject(fault.cause, retries + 1)) }
+        Part { rows: 1, outcome: Outcome::Rejected(link.author.reject(fault.cause, *retries + 1)) }
     }
 }
 
 impl Station {
     fn new(link: Arc<Link>) -> Self {
-        Self { link, instance: None, encoded: Encoded::default(), retries: 0, failed_starts: 0 }
+        Self {
+            link,
+            instance: None,
+            encoded: Encoded::default(),
+            circuit: Circuit::default(),
+            retries: 0,
+            failed_starts: 0,
+        }
     }
 
     /// How the rows are cut into calls.

@@ -37,7 +37,7 @@ fn a_plugin_that_fails_on_everything_opens_the_circuit() {
     let mut bench = Bench::new(&[use_guest("hostile.wasm", "{}")]);
     let mut bad = delivery(batch(std::iter::repeat_n("trap", 1_500)));
     let stall = bench.runner.run(&mut bad).unwrap_err();
-    assert_eq!(stall.reason, "the circuit is open: plugins failed on `1000` of `1000` records");
+    assert_eq!(stall.reason, "the circuit is open: plugin `hostile` failed on `1000` of `1000` records");
     assert!(bad.fates().all(|fate| *fate == Fate::Write), "a stalled delivery is as it was");
     bench.runner.run(&mut bad).unwrap();
     assert_eq!(rejected(&bad).len(), 1_500);
