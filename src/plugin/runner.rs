@@ -5,22 +5,23 @@
 //! record stands alone. So `n` records take at most `2n` calls, whatever the plugin does, and an innocent record is never
 //! rejected for what an instance had collected before it.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::chain::{Link, RunnerContext};
 use super::circuit::Circuit;
-use super::contract::{ABSENT, Input, Wants};
+use super::contract::Wants;
+use super::encoded::{Encoded, whole_batch};
 use super::engine::Slots;
+use super::guilt::Guilt;
 use super::instance::{Failure, Fault, Instance, OpenError};
 use super::keys::Policy;
 use super::rows::{Finished, Outcome, Part, Rows};
 use super::verdict;
 use crate::delivery::{Delivery, Stage};
 use crate::metrics::{ErrorKind, LaneMetrics, add_seconds};
-use crate::record::{Batch, Record, TopicPartition};
+use crate::record::Record;
 
 /// Records given to a plugin in one call, whatever it asks for: beyond a thousand, a call costs nothing more per record.
 pub const MAX_CALL_RECORDS: usize = 4_096;
@@ -366,69 +367,6 @@ fn count(finished: &Finished, metrics: &LaneMetrics) {
     (0..finished.rejects).for_each(|_| metrics.error(ErrorKind::PluginReject));
 }
 
-/// The whole batch as it lies in memory.
-fn whole_batch(batch: &Batch) -> Input<'_> {
-    Input {
-        topic: &batch.partition().topic,
-        partition: batch.partition().partition,
-        offsets: batch.offsets(),
-        timestamps: batch.timestamps(),
-        lengths: batch.lengths(),
-        data: batch.data(),
-    }
-}
-
-/// Records laid out for a plugin that does not get all of a batch. Kept, so that its memory is used again.
-#[derive(Default)]
-struct Encoded {
-    offsets: Vec<i64>,
-    timestamps: Vec<i64>,
-    lengths: Vec<i32>,
-    data: Vec<u8>,
-}
-
-impl Encoded {
-    fn fill<'r>(&mut self, records: impl Iterator<Item = Record<'r>>, wants: Wants) {
-        self.offsets.clear();
-        self.timestamps.clear();
-        self.lengths.clear();
-        self.data.clear();
-        let (keys, values) = (wants & Wants::KEYS == Wants::KEYS, wants & Wants::VALUES == Wants::VALUES);
-        let headers = wants & Wants::HEADERS == Wants::HEADERS;
-        for record in records {
-            self.offsets.push(record.offset);
-            self.timestamps.push(record.timestamp);
-            self.push(record.key, keys);
-            self.push(record.value, values);
-            if headers {
-                self.lengths.push(record.headers.len() as i32);
-                for (name, value) in record.headers {
-                    self.push(Some(name), true);
-                    self.push(value, true);
-                }
-            } else {
-                self.lengths.push(ABSENT);
-            }
-        }
-    }
-
-    fn push(&mut self, field: Option<&[u8]>, wanted: bool) {
-        self.lengths.push(match field {
-            _ if !wanted => ABSENT,
-            None => crate::record::NULL,
-            Some(bytes) => {
-                self.data.extend_from_slice(bytes);
-                bytes.len() as i32
-            }
-        });
-    }
-
-    fn input<'a>(&'a self, batch: &'a Batch) -> Input<'a> {
-        let Self { offsets, timestamps, lengths, data } = self;
-        Input { offsets, timestamps, lengths, data, ..whole_batch(batch) }
-    }
-}
-
 /// An iterator that is known to have `left` items.
 struct Exactly<I> {
     records: I,
@@ -449,47 +387,3 @@ impl<I: Iterator> Iterator for Exactly<I> {
 }
 
 impl<I: Iterator> ExactSizeIterator for Exactly<I> {}
-
-/// The records of the delivery under way that were found guilty, so that a delivery that is given again after a stall makes
-/// progress. At most as many as it has rows.
-#[derive(Debug, Default)]
-struct Guilt {
-    /// Which delivery: its partition, and its first and last offsets.
-    delivery: Option<(TopicPartition, i64, i64)>,
-    /// By plugin, the origin's offset, and the how-manieth row of that origin it is.
-    causes: BTreeMap<(usize, i64, u32), String>,
-}
-
-impl Guilt {
-    fn enter(&mut self, input: &Batch) {
-        let offsets = input.offsets();
-        let ends = offsets.first().zip(offsets.last());
-        let delivery = ends.map(|(first, last)| (input.partition().clone(), *first, *last));
-        if self.delivery != delivery {
-            self.causes.clear();
-            self.delivery = delivery;
-        }
-    }
-
-    fn clear(&mut self) {
-        self.causes.clear();
-        self.delivery = None;
-    }
-
-    fn is_empty(&self) -> bool {
-        self.causes.is_empty()
-    }
-
-    fn add(&mut self, station: usize, offset: i64, nth: u32, cause: String) {
-        self.causes.insert((station, offset, nth), cause);
-    }
-
-    /// The guilty among the rows that are to be written, by their number.
-    fn known(&self, station: usize, rows: &Rows<'_>) -> BTreeMap<usize, String> {
-        if self.is_empty() {
-            return BTreeMap::new();
-        }
-        let cause = |(row, (offset, nth))| Some((row, self.causes.get(&(station, offset, nth))?.clone()));
-        rows.identities().enumerate().filter_map(cause).collect()
-    }
-}
