@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::config::{Sink, SinkKind};
-use crate::delivery::{Assignments, Delivery, Fate, OnError, Rejection, Span};
+use crate::delivery::{Assignments, Delivery, Fate, OnError, Rejection, Span, Stage};
 use crate::metrics::LaneMetrics;
 use crate::record::{NextOffset, TopicPartition};
 use crate::stop::Stop;
@@ -28,6 +28,7 @@ mod retry;
 mod sqlite;
 #[cfg(test)]
 mod testing;
+mod wait;
 
 /// The offsets that a sink itself keeps, per partition.
 pub type Positions = BTreeMap<TopicPartition, NextOffset>;
@@ -124,6 +125,16 @@ impl Inlet {
     }
 }
 
+impl Context {
+    /// Ends the lane's work.
+    fn tell_halt(&self, halt: Halt) {
+        let Halt { topic, partition, offset, stage, reason } = &halt;
+        tracing::error!(route = self.route, sink = self.sink.name, topic, partition, offset, stage, reason, "halted");
+        // A lane that is gone needs no word.
+        drop(self.receipts.send(Receipt::Halted(halt)));
+    }
+}
+
 /// A sink whose writes block the calling thread.
 pub trait Blocking: Send {
     /// The offsets that the sink itself keeps, when every instance of the gateway has a whole one (a local sink).
@@ -213,6 +224,11 @@ impl Halt {
             stage: stage.to_string(),
             reason: reason.into(),
         }
+    }
+
+    /// A halt that no record is to blame for.
+    fn of_sink(reason: impl Into<String>) -> Self {
+        Self { topic: None, partition: None, offset: None, stage: Stage::Sink.to_string(), reason: reason.into() }
     }
 
     /// A halt before the first record of `delivery` that is rejected by a policy which halts.

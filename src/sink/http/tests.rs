@@ -1,123 +1,22 @@
-use super::*;
-use crate::config::{Auth, Delete, Sink, SinkKind};
-use crate::record::{Batch, TopicPartition};
-use crate::secret::Secret;
-use crate::sink::testing::{self, Lane, Row as TestRow, SOON, delete, eventually, put, rejected};
-use axum::body::Bytes;
-use axum::http::{HeaderMap, Method as Verb, StatusCode, Uri};
-use axum::response::IntoResponse;
-use proptest::prelude::*;
-use std::collections::{HashMap, VecDeque};
+mod receiver;
+
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::time::Instant;
-use tokio::sync::Semaphore;
+use std::time::{Duration, Instant};
 
-/// One request as the receiver saw it.
-#[derive(Clone, Debug)]
-struct Seen {
-    verb: Verb,
-    path: String,
-    headers: HeaderMap,
-    body: String,
-}
+use axum::http::Method as Verb;
+use proptest::prelude::*;
 
-#[derive(Clone)]
-struct Answer {
-    status: u16,
-    headers: Vec<(&'static str, &'static str)>,
-    body: &'static str,
-}
-
-impl From<u16> for Answer {
-    fn from(status: u16) -> Self {
-        Self { status, headers: Vec::new(), body: "" }
-    }
-}
-
-/// A service that answers 200, or as each path's script says, and keeps what it was sent.
-#[derive(Clone, Default)]
-struct Receiver(Arc<Mutex<State>>);
-
-#[derive(Default)]
-struct State {
-    seen: Vec<Seen>,
-    scripts: HashMap<String, VecDeque<Answer>>,
-    /// Paths whose requests wait for a permit each before they are answered.
-    held: HashMap<String, Arc<Semaphore>>,
-    under_way: HashMap<String, usize>,
-    most_of_one_path: usize,
-    most: usize,
-}
-
-impl Receiver {
-    fn start() -> (Self, SocketAddr) {
-        let receiver = Self::default();
-        let address = receiver.listen("127.0.0.1:0".parse().unwrap());
-        (receiver, address)
-    }
-
-    fn listen(&self, address: SocketAddr) -> SocketAddr {
-        let listener = std::net::TcpListener::bind(address).unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let address = listener.local_addr().unwrap();
-        let receiver = self.clone();
-        let app = axum::Router::new().fallback(move |verb: Verb, uri: Uri, headers: HeaderMap, body: Bytes| {
-            let receiver = receiver.clone();
-            async move { receiver.answer(verb, uri, headers, body).await }
-        });
-        testing::runtime().spawn(async move {
-            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-            axum::serve(listener, app).await.unwrap();
-        });
-        address
-    }
-
-    async fn answer(&self, verb: Verb, uri: Uri, headers: HeaderMap, body: Bytes) -> impl IntoResponse + use<> {
-        let path = uri.path().to_owned();
-        let (answer, held) = {
-            let mut state = self.0.lock().unwrap();
-            let body = String::from_utf8_lossy(&body).into_owned();
-            state.seen.push(Seen { verb, path: path.clone(), headers, body });
-            *state.under_way.entry(path.clone()).or_default() += 1;
-            state.most_of_one_path = state.most_of_one_path.max(state.under_way[&path]);
-            state.most = state.most.max(state.under_way.values().sum());
-            let answer = state.scripts.get_mut(&path).and_then(VecDeque::pop_front);
-            (answer.unwrap_or_else(|| 200.into()), state.held.get(&path).cloned())
-        };
-        if let Some(held) = held {
-            held.acquire().await.unwrap().forget();
-        }
-        *self.0.lock().unwrap().under_way.get_mut(&path).unwrap() -= 1;
-        let mut headers = HeaderMap::new();
-        answer.headers.iter().for_each(|(name, value)| drop(headers.insert(*name, value.parse().unwrap())));
-        (StatusCode::from_u16(answer.status).unwrap(), headers, answer.body)
-    }
-
-    fn script<A: Into<Answer>>(&self, path: &str, answers: impl IntoIterator<Item = A>) {
-        let answers = answers.into_iter().map(Into::into).collect();
-        self.0.lock().unwrap().scripts.insert(path.to_owned(), answers);
-    }
-
-    fn hold(&self, path: &str) -> Arc<Semaphore> {
-        let permits = Arc::new(Semaphore::new(0));
-        self.0.lock().unwrap().held.insert(path.to_owned(), Arc::clone(&permits));
-        permits
-    }
-
-    fn seen(&self) -> Vec<Seen> {
-        self.0.lock().unwrap().seen.clone()
-    }
-
-    /// `PUT /a 1`
-    fn lines(&self) -> Vec<String> {
-        self.seen().iter().map(|seen| format!("{} {} {}", seen.verb, seen.path, seen.body).trim().to_owned()).collect()
-    }
-
-    fn wait_for(&self, requests: usize) {
-        eventually(&format!("request {requests}"), || self.0.lock().unwrap().seen.len() >= requests);
-    }
-}
+use self::receiver::{Answer, Receiver};
+use super::exchange::Exchange;
+use super::*;
+use crate::config::{Auth, Delete, Method, OnDrop, OnReject, Sink, SinkKind};
+use crate::delivery::{Fate, OnError, Span};
+use crate::record::{Batch, TopicPartition};
+use crate::secret::Secret;
+use crate::sink::Receipt;
+use crate::sink::testing::{Lane, Row as TestRow, SOON, delete, eventually, put, rejected};
 
 fn settings(address: SocketAddr) -> Settings {
     Settings {
@@ -285,7 +184,7 @@ fn order_per_key_holds_through_retries() {
     f.lane.done();
     f.lane.done();
     assert_eq!(f.receiver.lines(), ["PUT /a 1", "PUT /a 1", "PUT /a 1", "PUT /a 2"]);
-    assert_eq!(f.receiver.0.lock().unwrap().most_of_one_path, 1);
+    assert_eq!(f.receiver.most().0, 1);
     f.finish();
 }
 
@@ -419,7 +318,7 @@ fn a_halt_lets_earlier_deliveries_finish_and_acknowledges_nothing_later() {
         let later = f.lane.delivery("t", 1, &[put(0, "a", "2")]);
         drop(f.running.inlet.send(later));
         if !by_chain {
-            f.receiver.wait_for(2);
+            eventually("the rejection", || f.lane.context.metrics.rejected.get() == 1);
         }
         assert!(f.lane.receipts.try_recv().is_err());
         held.add_permits(100);
@@ -451,10 +350,10 @@ fn what_belongs_to_a_lost_partition_is_neither_sent_nor_acknowledged() {
 
 #[test]
 fn a_receiver_that_is_not_there_is_waited_for() {
-    let address = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.local_addr().unwrap()
-    };
+    // A port that is taken and does not listen refuses connections.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap();
     let receiver = Receiver::default();
     let mut f = Fixture::at(receiver.clone(), address, |_| {}, |_| {});
     for n in 0..20 {
@@ -464,8 +363,10 @@ fn a_receiver_that_is_not_there_is_waited_for() {
     let wait = f.lane.waits.lock().unwrap()[0].clone().unwrap();
     assert!(wait.starts_with(&format!("http://{address}: Connection refused")), "{wait}");
     assert!(wait.contains(", trying again in 0.0 s"), "{wait}");
-    receiver.listen(address);
-    (0..20).for_each(|_| drop(f.lane.done()));
+    receiver.serve(socket);
+    (0..20).for_each(|_| {
+        f.lane.done();
+    });
     eventually("the end of the wait", || f.lane.waits.lock().unwrap().last() == Some(&None));
     f.finish();
 }
@@ -602,7 +503,9 @@ proptest! {
                 .collect();
             f.send(&rows);
         }
-        (0..count).for_each(|_| drop(f.lane.done()));
+        (0..count).for_each(|_| {
+            f.lane.done();
+        });
         let mut state: HashMap<String, Option<String>> = HashMap::new();
         let mut last: HashMap<String, i64> = HashMap::new();
         for seen in f.receiver.seen() {
@@ -612,10 +515,8 @@ proptest! {
             state.insert(seen.path, (seen.verb == Verb::PUT).then_some(seen.body));
         }
         prop_assert_eq!(state, model);
-        {
-            let state = f.receiver.0.lock().unwrap();
-            prop_assert!(state.most_of_one_path <= 1 && state.most <= 3, "{} {}", state.most_of_one_path, state.most);
-        }
+        let (of_one_path, in_all) = f.receiver.most();
+        prop_assert!(of_one_path <= 1 && in_all <= 3, "{of_one_path} {in_all}");
         f.finish();
     }
 }
