@@ -184,7 +184,7 @@ mod tests {
             read: &|_| Err(std::io::ErrorKind::NotFound.into()),
             // Whether the plugins take their configurations is for them to say.
             standard: &|_| Some(b""),
-            property: &|_, _| Ok(()),
+            properties: &|_| Vec::new(),
         };
         let loaded = config::parse(&text, "tidegate.yaml", &outside).unwrap_or_else(|errors| panic!("{errors}"));
         let route = &loaded.config.routes[0];
