@@ -16,7 +16,6 @@ mod errors;
 mod interpolate;
 mod outside;
 mod path;
-mod properties;
 mod reference;
 mod schema;
 pub mod standard;
@@ -32,9 +31,8 @@ use std::sync::Arc;
 pub use checked::*;
 pub use document::Document;
 pub use errors::{Error, Errors};
-pub use outside::Outside;
+pub use outside::{CheckProperties, Outside};
 pub use path::{KeyPath, Segment};
-pub use properties::{RESERVED, check_reserved};
 pub use reference::reference_markdown;
 pub use schema::schema;
 
@@ -50,11 +48,11 @@ pub struct Loaded {
 
 /// Reads and checks a configuration with this process's environment and files.
 ///
-/// `property` says why a librdkafka property cannot be set to a value, if it cannot.
+/// `properties` looks at librdkafka's, which only its own room knows.
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub fn load(path: &Path, property: &dyn Fn(&str, &str) -> Result<(), String>) -> Result<Loaded, Errors> {
+pub fn load(path: &Path, properties: &CheckProperties) -> Result<Loaded, Errors> {
     let file = path.display().to_string();
     let unreadable = |why: String| {
         let mut errors = Errors::new(Arc::new(Document::new(&file, "")));
@@ -70,7 +68,7 @@ pub fn load(path: &Path, property: &dyn Fn(&str, &str) -> Result<(), String>) ->
         env: &|name| std::env::var_os(name),
         read: &|file| std::fs::read(file),
         standard: &standard::standard,
-        property,
+        properties,
     };
     parse(&text, &file, &outside)
 }
@@ -83,18 +81,19 @@ pub fn parse(text: &str, file: &str, outside: &Outside<'_>) -> Result<Loaded, Er
     let (root, faults) = yaml::parse(text);
     let Some(root) = root else {
         let mut errors = Errors::new(Arc::new(Document::new(file, text)));
-        faults.iter().for_each(|fault| errors.push_fault(&KeyPath::root(), fault));
+        faults.iter().for_each(|(path, fault)| errors.push_fault(path, fault));
         return Err(errors);
     };
     let mut broken = Vec::new();
     let (document, whole) = Document::load(file, text, root, outside, &mut broken);
     let document = Arc::new(document);
     let mut errors = Errors::new(Arc::clone(&document));
-    faults.iter().for_each(|fault| errors.push_fault(&KeyPath::root(), fault));
-    broken.iter().for_each(|(path, fault)| errors.push_fault(path, fault));
+    faults.iter().chain(&broken).for_each(|(path, fault)| errors.push_fault(path, fault));
     let broken: Vec<KeyPath> = broken.into_iter().map(|(path, _)| path).collect();
 
-    let Some(valid) = validate::validate(&document, whole.clone(), &broken, &mut errors) else { return Err(errors) };
+    let Some(valid) = validate::validate(&document, whole.clone(), &broken, &mut errors) else {
+        return Err(errors);
+    };
     let written: written::Config = match serde_path_to_error::deserialize(&valid.value) {
         Ok(written) => written,
         Err(error) => {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::config::{Sink, SinkKind};
-use crate::delivery::{Assignments, Delivery, Span};
+use crate::delivery::{Assignments, Delivery, Fate, OnError, Rejection, Span, Stage};
 use crate::metrics::LaneMetrics;
 use crate::record::{NextOffset, TopicPartition};
 use crate::stop::Stop;
@@ -23,10 +23,12 @@ mod dead_letter;
 mod discard;
 mod disk;
 mod file;
+mod http;
 mod retry;
 mod sqlite;
 #[cfg(test)]
 mod testing;
+mod wait;
 
 /// The offsets that a sink itself keeps, per partition.
 pub type Positions = BTreeMap<TopicPartition, NextOffset>;
@@ -70,7 +72,7 @@ pub fn start(context: Context) -> anyhow::Result<Running> {
             let sink = file::Files::open(settings, &context)?;
             blocking::start(context, Box::new(sink))
         }
-        SinkKind::Http(_) => anyhow::bail!("not there"),
+        SinkKind::Http(settings) => http::start(context, settings),
     }
 }
 
@@ -120,6 +122,16 @@ impl Inlet {
             Way::Thread(sender) => sender.send(delivery).map_err(|_| Stopped),
             Way::Task(sender) => sender.blocking_send(delivery).map_err(|_| Stopped),
         }
+    }
+}
+
+impl Context {
+    /// Ends the lane's work.
+    fn tell_halt(&self, halt: Halt) {
+        let Halt { topic, partition, offset, stage, reason } = &halt;
+        tracing::error!(route = self.route, sink = self.sink.name, topic, partition, offset, stage, reason, "halted");
+        // A lane that is gone needs no word.
+        drop(self.receipts.send(Receipt::Halted(halt)));
     }
 }
 
@@ -212,5 +224,22 @@ impl Halt {
             stage: stage.to_string(),
             reason: reason.into(),
         }
+    }
+
+    /// A halt that no record is to blame for.
+    fn of_sink(reason: impl Into<String>) -> Self {
+        Self { topic: None, partition: None, offset: None, stage: Stage::Sink.to_string(), reason: reason.into() }
+    }
+
+    /// A halt before the first record of `delivery` that is rejected by a policy which halts.
+    fn within(delivery: &Delivery) -> Option<Self> {
+        let halts = |fate: &Fate| matches!(fate, Fate::Reject(Rejection { policy: OnError::Halt, .. }));
+        // Most deliveries reject nothing, and looking at fates costs less than looking at records.
+        if !delivery.fates().any(halts) {
+            return None;
+        }
+        let output = delivery.outputs().find(|output| halts(output.fate))?;
+        let Fate::Reject(rejection) = output.fate else { return None };
+        Some(Self::at(delivery.input().partition(), output.origin.offset, &rejection.stage, &rejection.cause))
     }
 }

@@ -3,6 +3,8 @@
 //! A source is driven by its lane's poll thread alone. It never decides when something is finished: it hands records over,
 //! tells what it knows of positions, asks for an answer when partitions come or go, and commits what it is told to.
 
+pub mod kafka;
+
 use std::time::Duration;
 
 use crate::record::{Batch, NextOffset, TopicPartition};
@@ -68,6 +70,8 @@ pub enum Event {
     Progress(Vec<Progress>),
     /// The state of the connection changed.
     Health(Health),
+    /// Something that an operator should know and that stays true, such as a topic that is not compacted.
+    Warning(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use super::{Output, USAGE};
-use crate::config::{self, Errors, KeyPath, Loaded, Method, Route, SinkKind};
+use crate::config::{self, Config, Errors, KeyPath, Loaded, Method, Route, SinkKind};
 use crate::gateway::Plan;
 use crate::plugin::{Chain, ChainError, Engine, EngineSettings, LoadError};
 use crate::source::kafka;
@@ -46,14 +46,9 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// Everything that is wrong with it, at once.
 pub fn load(path: &Path) -> Result<Plan, Errors> {
-    let Loaded { config, document } = config::load(path, &kafka::check_property)?;
+    let Loaded { config, document } = config::load(path, &|properties| kafka::validate(properties).into_iter().map(|error| (error.property, error.message)).collect())?;
     let mut errors = Errors::new(document);
-    let mut settings = EngineSettings::for_config(&config);
-    // What is compiled here is kept for the run, unless there is no data directory yet: `check` makes none.
-    if !config.data_dir.exists() {
-        settings.cache_dir = None;
-    }
-    let engine = match Engine::try_new(settings) {
+    let engine = match Engine::try_new(engine_settings(&config)) {
         Ok(engine) => engine,
         Err(error) => {
             errors.push(&KeyPath::root().key("routes"), error.to_string(), "");
@@ -72,6 +67,18 @@ pub fn load(path: &Path) -> Result<Plan, Errors> {
         }
     }
     errors.into_result(Plan { config, chains })
+}
+
+/// Room for each worker of each lane to have one instance of each plugin of its chain.
+fn engine_settings(config: &Config) -> EngineSettings {
+    let instances = |route: &Arc<Route>| route.plugins.len() * route.sinks.len() * route.workers.get();
+    let memory = config.routes.iter().flat_map(|route| &route.plugins).map(|plugin| plugin.limits.memory).max();
+    EngineSettings {
+        // What is compiled here is kept for the run, unless there is no data directory yet: `check` makes none.
+        cache_dir: config.data_dir.exists().then(|| config.data_dir.join("compiled")),
+        max_instances: config.routes.iter().map(instances).sum(),
+        max_memory: memory.unwrap_or(0),
+    }
 }
 
 /// A service that holds the latest value per key would keep what a record had under its former key.

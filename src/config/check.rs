@@ -44,8 +44,7 @@ impl Checker<'_> {
     pub fn check(&mut self, config: &written::Config) -> Config {
         let root = KeyPath::root();
         let data_dir = self.outside.resolve(config.data_dir.as_deref().unwrap_or(defaults::DATA_DIR));
-        let any = 1..=u64::MAX;
-        let memory = self.size(&root.key("memory"), config.memory.as_ref(), defaults::MEMORY, &any);
+        let memory = self.size(&root.key("memory"), config.memory.as_ref(), defaults::MEMORY, &defaults::MEMORY_RANGE);
         let plugins = self.plugins(&config.plugins);
         let mut claims = Claims::default();
         let mut routes = Vec::new();
@@ -120,6 +119,8 @@ impl Checker<'_> {
         let name = text.rsplit('/').next().unwrap_or_default();
         if matches!(name, "" | "." | "..") {
             self.error(path, format!("`{text}` is a directory"), "accepted: the path of a file");
+        } else if text.contains('\0') {
+            self.error(path, "the path holds a zero byte", "no file can be named so");
         }
         self.outside.resolve(text)
     }
@@ -151,7 +152,7 @@ impl Checker<'_> {
         let needs: Vec<Needs> = routes.iter().map(|route| needs(route)).collect();
         let none = Budget { in_hand: 0, fetch_queue: 0, guests: 0, sinks: 0 };
         // What is not valid has no size.
-        if !self.pruned.is_empty() || memory == 0 {
+        if !self.pruned.is_empty() || !defaults::MEMORY_RANGE.contains(&memory) {
             return none;
         }
         budget::share(memory, &needs).unwrap_or_else(|shortage| {
@@ -159,19 +160,17 @@ impl Checker<'_> {
             let sizes: Vec<String> = shortage.lines.iter().map(|(_, bytes)| format_size(*bytes)).collect();
             let width = sizes.iter().map(String::len).max().unwrap_or_default();
             for ((what, _), size) in shortage.lines.iter().zip(&sizes) {
-                help.push_str(&format!("\n  {size:>width$}  {what}"));
+                help.push_str(&format!("\n    {size:>width$}  {what}"));
             }
             let least = format_size(shortage.least);
             help.push_str(&format!("\nthe smallest that would do is `memory: {least}`"));
             for saving in &shortage.savings {
                 help.push_str(&format!("\n{saving}"));
             }
+            let path = KeyPath::root().key("memory");
+            let default = if self.document.has(&path) { "" } else { ", the default," };
             let memory = format_size(memory);
-            self.error(
-                &KeyPath::root().key("memory"),
-                format!("`memory` of {memory} cannot hold what is configured"),
-                help,
-            );
+            self.error(&path, format!("`memory` of {memory}{default} cannot hold what is configured"), help);
             none
         })
     }
@@ -187,7 +186,9 @@ impl Checker<'_> {
             self.error(path, "this is not a size that can be used", format!("accepted: {SIZE_EXPECTED}"));
             return 0;
         };
-        self.within(path, &size, range, |size| format_size(*size));
+        if written.is_some() {
+            self.within(path, &size, range, |size| format_size(*size));
+        }
         size
     }
 
@@ -202,7 +203,9 @@ impl Checker<'_> {
             self.error(path, "this is not a duration that can be used", format!("accepted: {DURATION_EXPECTED}"));
             return Duration::ZERO;
         };
-        self.within(path, &duration, range, |duration| format_duration(*duration));
+        if written.is_some() {
+            self.within(path, &duration, range, |duration| format_duration(*duration));
+        }
         duration
     }
 
@@ -214,15 +217,23 @@ impl Checker<'_> {
         format: impl Fn(&T) -> String,
     ) {
         if !range.contains(value) {
+            let written = self.document.text(path).map_or_else(|| format(value), str::to_owned);
             let help = format!("accepted: {} to {}", format(range.start()), format(range.end()));
-            self.error(path, format!("{} is out of range", format(value)), help);
+            self.error(path, format!("`{written}` is out of range"), help);
         }
     }
 
+    /// An error about one value by itself.
     fn error(&mut self, path: &KeyPath, message: impl Display, help: impl Display) {
-        let beside = |gone: &KeyPath| path.starts_with(gone) || gone.parent() == path.parent();
-        if !self.pruned.iter().any(beside) {
+        if !self.pruned.iter().any(|gone| path.starts_with(gone)) {
             self.errors.push(path, message.to_string(), help.to_string());
+        }
+    }
+
+    /// An error about how values go together. When something beside it is not valid, nobody knows how they would.
+    fn conflict(&mut self, path: &KeyPath, message: impl Display, help: impl Display) {
+        if !self.pruned.iter().any(|gone| gone.parent() == path.parent()) {
+            self.error(path, message, help);
         }
     }
 

@@ -60,8 +60,11 @@ pub struct Token {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
+    /// Look at everything.
     Viewer,
+    /// Pause, resume and skip.
     Operator,
+    /// Change what runs.
     Admin,
 }
 
@@ -145,10 +148,13 @@ pub struct Keys {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingKey {
+    /// Keep it in the lane's dead letters and go on.
     DeadLetter,
+    /// Count it and go on.
     Drop,
     /// Let it go on without a key; a sink that needs one rejects it.
     Pass,
+    /// Stop the lane before it.
     Halt,
 }
 
@@ -220,7 +226,9 @@ pub enum SinkKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnDrop {
+    /// Remove it.
     Delete,
+    /// Leave it.
     Ignore,
 }
 
@@ -230,6 +238,7 @@ pub enum OnDrop {
 pub enum OnReject {
     /// Leave it, and count it as stale.
     Keep,
+    /// Remove it.
     Delete,
 }
 
@@ -281,9 +290,13 @@ pub struct Column {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ColumnType {
+    /// A JSON string.
     Text,
+    /// A JSON number that 64 bits hold.
     Integer,
+    /// Any JSON number.
     Real,
+    /// `true` or `false`, as 1 or 0.
     Boolean,
     /// The JSON text of whatever stands there.
     Json,

@@ -35,6 +35,7 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
+pub const MEMORY_RANGE: RangeInclusive<u64> = 16 << 20..=16 << 40;
 pub const SHUTDOWN_GRACE_RANGE: RangeInclusive<Duration> = SECOND..=Duration::from_secs(600);
 /// librdkafka gives a member up that does not poll for five minutes, and the drain is part of one poll.
 pub const DRAIN_TIMEOUT_RANGE: RangeInclusive<Duration> = MILLISECOND..=Duration::from_secs(120);
@@ -53,6 +54,14 @@ pub const RETRY_BACKOFF_RANGE: RangeInclusive<Duration> = MILLISECOND..=Duration
 pub const TOKEN_MIN_CHARACTERS: usize = 16;
 /// SQLite's own limit is 2,000.
 pub const MAX_COLUMNS: usize = 500;
+/// What most servers take.
+pub const MAX_HEADERS: usize = 100;
+/// A subscription is sent whole to the group's coordinator.
+pub const MAX_TOPICS: usize = 1000;
+/// Steps of a route.
+pub const MAX_CHAIN: usize = 32;
+/// Every request is compared with all of them.
+pub const MAX_TOKENS: usize = 100;
 /// What Kafka takes as a topic's name.
 pub const TOPIC_MAX_CHARACTERS: usize = 249;
 /// What a regular expression for keys may take when it is compiled.

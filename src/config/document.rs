@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::interpolate::{Placeholder, Problem, interpolate};
 use super::outside::Outside;
 use super::path::{KeyPath, Segment};
-use super::yaml::{Data, Fault, Key, Node, Scalar, Span};
+use super::yaml::{Data, Fault, Faults, Key, Node, Scalar, Span};
 
 /// Shorter substituted text is not hidden in messages: it is no secret, and hiding it would garble them.
 const SHORTEST_SECRET: usize = 4;
@@ -37,7 +37,7 @@ struct Mark {
 impl Document {
     /// A file of which nothing is known but its text.
     pub fn new(file: &str, text: &str) -> Self {
-        let lines = text.lines().map(|line| hide_after_secret_key(line).into_owned()).collect();
+        let lines = text.lines().map(|line| hide_in_address(&hide_after_secret_key(line))).collect();
         Self { file: file.to_owned(), lines, ..Self::default() }
     }
 
@@ -45,7 +45,7 @@ impl Document {
     /// has the text as it is written.
     pub fn load(file: &str, text: &str, root: Node, outside: &Outside<'_>, faults: &mut Faults) -> (Self, Value) {
         let document = Self { file: file.to_owned(), ..Self::default() };
-        let lines = text.lines().map(str::to_owned).collect();
+        let lines = text.lines().map(hide_in_address).collect();
         let mut loading = Loading { document, lines, outside, faults };
         let value = loading.convert(root, None, KeyPath::root());
         let Loading { mut document, lines, .. } = loading;
@@ -106,9 +106,6 @@ impl Document {
     }
 }
 
-/// What is wrong with values before their meaning is looked at.
-pub type Faults = Vec<(KeyPath, Fault)>;
-
 struct Loading<'a> {
     document: Document,
     lines: Vec<String>,
@@ -159,7 +156,8 @@ impl Loading<'_> {
                 scalar.is_text = true;
             }
         }
-        if is_secret(path) && !mark.substituted && !scalar.text.is_empty() {
+        let is_written = !mark.substituted && !scalar.text.contains("${");
+        if is_secret(path) && is_written && !scalar.text.is_empty() {
             self.keep_secret(&scalar.text, HIDDEN.to_owned());
             self.hide_in_lines(mark.value);
         }
@@ -182,13 +180,9 @@ impl Loading<'_> {
             let Some(line) = self.lines.get_mut(number.wrapping_sub(1)) else { continue };
             let from = if number == span.line { span.column - 1 } else { 0 };
             let to = if number == span.end_line { span.end_column - 1 } else { usize::MAX };
-            if from >= to {
-                continue;
-            }
-            let kept = |(index, _): &(usize, char)| *index < from;
-            let head: String = line.chars().enumerate().take_while(kept).map(|(_, c)| c).collect();
-            let tail: String = line.chars().skip(to).collect();
-            *line = format!("{head}{HIDDEN}{tail}");
+            // As wide as it was, so that columns stay what they are.
+            let hide = |(index, c): (usize, char)| if (from..to).contains(&index) && c != ' ' { '*' } else { c };
+            *line = line.chars().enumerate().map(hide).collect();
         }
     }
 
@@ -238,6 +232,18 @@ fn is_secret_key(key: &str) -> bool {
     // `tokens` is a list, and `ssl.key.pem` the key itself.
     let key = key.to_ascii_lowercase();
     (SECRET.iter().any(|word| key.contains(word)) || key.ends_with("key.pem")) && key != "tokens"
+}
+
+/// Hides what stands before the `@` of an address, which no address should have.
+fn hide_in_address(line: &str) -> String {
+    let Some(start) = line.find("://").map(|at| at + 3) else { return line.to_owned() };
+    let end = line[start..].find(['/', '?', '#', '"', '\'', ' ']).map_or(line.len(), |end| start + end);
+    match line[start..end].rfind('@') {
+        Some(at) => {
+            format!("{}{}{}", &line[..start], "*".repeat(line[start..start + at].chars().count()), &line[start + at..])
+        }
+        None => line.to_owned(),
+    }
 }
 
 /// For a line of which nothing is known: the file cannot be parsed.

@@ -9,10 +9,21 @@ use super::document::Document;
 use super::path::KeyPath;
 use super::yaml::{Fault, Span};
 
+/// Characters of a line of the file that are shown.
+const LINE_SHOWN: usize = 160;
+/// Characters of a message, and of each line of its help, that are shown.
+const MESSAGE_SHOWN: usize = 600;
+
+/// More errors than anybody reads; those beyond are counted.
+const MAX_ERRORS: usize = 1000;
+
 #[derive(Debug)]
 pub struct Errors {
     document: Arc<Document>,
+    /// In the order of the file.
     list: Vec<Error>,
+    /// Errors beyond the most that are kept.
+    more: usize,
 }
 
 /// One thing that is wrong.
@@ -35,7 +46,7 @@ pub struct Error {
 
 impl Errors {
     pub fn new(document: Arc<Document>) -> Self {
-        Self { document, list: Vec::new() }
+        Self { document, list: Vec::new(), more: 0 }
     }
 
     /// Adds an error about the value at `path`.
@@ -71,6 +82,10 @@ impl Errors {
     }
 
     fn add(&mut self, path: &KeyPath, span: Span, message: &str, help: &str) {
+        if self.list.len() >= MAX_ERRORS {
+            self.more += 1;
+            return;
+        }
         let known = span.line > 0;
         let width = if span.end_line == span.line { span.end_column.saturating_sub(span.column) } else { 1 };
         let error = Error {
@@ -78,8 +93,8 @@ impl Errors {
             line: known.then_some(span.line),
             column: known.then_some(span.column),
             path: path.to_string(),
-            message: self.document.hide_secrets(message).into_owned(),
-            help: self.document.hide_secrets(help).lines().map(str::to_owned).collect(),
+            message: shorten(&self.document.hide_secrets(message)),
+            help: self.document.hide_secrets(help).lines().map(shorten).collect(),
             width: width.max(1),
         };
         // What an alias repeats is wrong once.
@@ -102,8 +117,7 @@ impl Errors {
             _ => writeln!(f, "{:margin$}--> {}", "", error.file)?,
         }
         if let (Some((number, text)), Some(column)) = (line, error.column) {
-            let text = text.trim_end();
-            let column = column.min(text.chars().count() + 1);
+            let (text, column) = clip(text.trim_end(), column);
             let width = error.width.min((text.chars().count() + 1).saturating_sub(column)).max(1);
             // Tabs stay tabs, so that the caret stands below what it means.
             let indent: String = text.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
@@ -115,9 +129,32 @@ impl Errors {
             writeln!(f, "{:margin$} = at: {}", "", error.path)?;
         }
         for help in &error.help {
-            writeln!(f, "{:margin$} = help: {help}", "")?;
+            // What is indented belongs to the line before it.
+            let label = if help.starts_with(' ') { "        " } else { "= help: " };
+            writeln!(f, "{:margin$} {label}{help}", "")?;
         }
         Ok(())
+    }
+}
+
+/// The part of a line around `column`, and where that is in it.
+fn clip(line: &str, column: usize) -> (String, usize) {
+    let length = line.chars().count();
+    let column = column.clamp(1, length + 1);
+    if length <= LINE_SHOWN {
+        return (line.to_owned(), column);
+    }
+    let start = column.saturating_sub(LINE_SHOWN / 2);
+    let part: String = line.chars().skip(start).take(LINE_SHOWN).collect();
+    let (before, after) = (if start > 0 { "…" } else { "" }, if start + LINE_SHOWN < length { "…" } else { "" });
+    (format!("{before}{part}{after}"), column - start + before.chars().count())
+}
+
+/// Text that repeats what is written, which may be of any length.
+fn shorten(text: &str) -> String {
+    match text.char_indices().nth(MESSAGE_SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 
@@ -129,6 +166,9 @@ impl fmt::Display for Errors {
                 writeln!(f)?;
             }
             self.write(f, error)?;
+        }
+        if self.more > 0 {
+            writeln!(f, "\nand {} more errors", self.more)?;
         }
         Ok(())
     }

@@ -1,11 +1,17 @@
 //! What a configuration may look at outside its own text. Everything comes through here, so that [`super::parse`] is a
 //! function of its arguments.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::interpolate::MAX_FILE_BYTES;
+use crate::secret::Secret;
+
+/// Looks at the librdkafka properties of one source and says what is wrong, and with which property: `None` where they
+/// contradict one another.
+pub type CheckProperties = dyn Fn(&BTreeMap<String, Secret>) -> Vec<(Option<String>, String)>;
 
 pub struct Outside<'a> {
     /// Where relative paths start. Absolute.
@@ -14,8 +20,8 @@ pub struct Outside<'a> {
     pub read: &'a dyn Fn(&Path) -> io::Result<Vec<u8>>,
     /// The component of a plugin that comes with the gateway, by its name without `std/`.
     pub standard: &'a dyn Fn(&str) -> Option<&'static [u8]>,
-    /// Why a librdkafka property cannot be set to a value, if it cannot.
-    pub property: &'a dyn Fn(&str, &str) -> Result<(), String>,
+    /// What is wrong with the librdkafka properties of one source.
+    pub properties: &'a CheckProperties,
 }
 
 impl Outside<'_> {

@@ -34,23 +34,22 @@ impl Page {
         let schema = target(schema);
         if let Some(variants) = schema.get("oneOf").and_then(Value::as_array) {
             for variant in variants.iter().filter(|variant| variant.get("properties").is_some()) {
-                let kind = variant.pointer("/properties/type/const").and_then(Value::as_str);
-                let heading = kind.map_or_else(|| path.to_owned(), |kind| format!("{path}: type {kind}"));
-                self.object(path, &heading, variant);
+                match variant.pointer("/properties/type/const").and_then(Value::as_str) {
+                    Some(kind) => self.object(path, &format!("`{path}` with `type: {kind}`"), variant),
+                    // Named by its only key, which is listed where the choice is.
+                    None => self.keys_below(path, variant),
+                }
             }
             return;
         }
-        self.object(path, path, schema);
+        let heading = if path.is_empty() { String::new() } else { format!("`{path}`") };
+        self.object(path, &heading, schema);
     }
 
     fn object(&mut self, path: &str, heading: &str, schema: &Value) {
         let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return };
         if !heading.is_empty() {
-            let title = heading.split_once(": ").map_or_else(
-                || format!("`{path}`"),
-                |(_, kind)| format!("`{path}` with `{}`", kind.replacen(' ', ": ", 1)),
-            );
-            let _infallible = write!(self.text, "\n## {title}\n\n{}\n", description(schema));
+            let _infallible = write!(self.text, "\n## {heading}\n\n{}\n", description(schema));
         }
         self.text.push_str("\n| key | value | default | |\n|---|---|---|---|\n");
         let required: Vec<&str> =
@@ -67,7 +66,11 @@ impl Page {
                 writeln!(self.text, "| `{key}` | {} | {default} | {text} |", kind(value).replace('|', "\\|"));
         }
         self.options(properties);
-        for (key, value) in properties {
+        self.keys_below(path, schema);
+    }
+
+    fn keys_below(&mut self, path: &str, schema: &Value) {
+        for (key, value) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
             let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
             self.below(&below, value);
         }
@@ -107,10 +110,9 @@ impl Page {
         if let Some(items) = schema.get("items") {
             self.below(&format!("{path}[]"), items);
         }
-        if let Some(values) = schema.get("additionalProperties").filter(|values| values.is_object()) {
-            if schema.get("properties").is_none() {
-                self.below(&format!("{path}.<name>"), values);
-            }
+        let values = schema.get("additionalProperties").filter(|values| values.is_object());
+        if let (Some(values), None) = (values, schema.get("properties")) {
+            self.below(&format!("{path}.<name>"), values);
         }
         if schema.get("properties").is_some() || schema.get("oneOf").is_some() {
             self.section(path, schema);

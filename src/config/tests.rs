@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -7,6 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::secret::Secret;
 
 /// The SHA-256 of nothing, which is what the plugins of the tests hold.
 const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -37,20 +39,31 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(content.to_owned())
 }
 
+/// Speaks as the Kafka source's own check does, about some properties.
+fn check_properties(properties: &BTreeMap<String, Secret>) -> Vec<(Option<String>, String)> {
+    let of_one = |(name, value): (&String, &Secret)| {
+        let message = match (name.as_str(), value.reveal()) {
+            ("group.id" | "enable.auto.commit", _) => "cannot be set: the gateway commits what its sinks have finished",
+            ("bootstrap.server", _) => "No such configuration property: \"bootstrap.server\"",
+            ("fetch.wait.max.ms", "soon") => "Invalid value for configuration property \"fetch.wait.max.ms\"",
+            _ => return None,
+        };
+        Some((Some(name.clone()), message.to_owned()))
+    };
+    let mut errors: Vec<_> = properties.iter().filter_map(of_one).collect();
+    if properties.get("session.timeout.ms").is_some_and(|timeout| timeout.reveal().len() > 6) {
+        errors.push((None, "`max.poll.interval.ms` must be >= `session.timeout.ms`".to_owned()));
+    }
+    errors
+}
+
 fn outside() -> Outside<'static> {
     Outside {
         base_dir: PathBuf::from("/srv/tidegate"),
         env: &env,
         read: &read,
         standard: &|name| (name != "filter").then_some(b"component".as_slice()),
-        property: &|name, value| {
-            check_reserved(name)?;
-            match name {
-                "bootstrap.server" => Err("No such configuration property: \"bootstrap.server\"".to_owned()),
-                "fetch.wait.max.ms" if value == "soon" => Err("Invalid value for fetch.wait.max.ms".to_owned()),
-                _ => Ok(()),
-            }
-        },
+        properties: &check_properties,
     }
 }
 
@@ -266,19 +279,59 @@ fn hostile_text_is_refused_within_its_limits() {
         let errors = load_text(text).unwrap_err().to_string();
         assert!(errors.contains(expected), "{errors}");
     }
-    check(&"[".repeat(100_000), "");
+    check(&"[".repeat(100_000), "recursion limit exceeded");
     check(&"- ".repeat(1_000), "lists and mappings stand inside each other");
     check(&" ".repeat(yaml::MAX_BYTES + 1), "bytes");
     let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..12 {
         let alias = format!("*a{}", level - 1);
-        bomb.push_str(&format!("a{level}: &a{level} [{}]\n", vec![alias.as_str(); 10].join(", ")));
+        bomb.push_str(&format!("a{level}: &a{level} [{}]\n", [alias.as_str(); 10].join(", ")));
     }
     check(&bomb, "values");
     let mut deep = "a0: &a0 [x]\n".to_owned();
     (1..100).for_each(|level| deep.push_str(&format!("a{level}: &a{level} [*a{}]\n", level - 1)));
     check(&deep, "lists and mappings stand inside each other");
-    check("a: &a [*a]\n", "");
+    check("a: &a [*a]\n", "stands inside of what it repeats");
+}
+
+#[test]
+fn an_error_in_a_long_line_is_shown_in_short() {
+    let list = vec!["profiles"; 900].join(", ");
+    let errors = load_text(&MINIMAL.replace("[t]", &format!("[{list}, \"{}\"]", "?".repeat(100_000)))).unwrap_err();
+    let longest = errors.to_string().lines().map(|line| line.chars().count()).max();
+    assert!(longest.is_some_and(|longest| longest < 1_000), "{longest:?}");
+    assert_eq!(errors.iter().len(), 900);
+}
+
+#[test]
+fn no_more_errors_are_shown_than_anybody_reads() {
+    let keys: String = (0..5_000).map(|number| format!("unknown{number}: 1\n")).collect();
+    let errors = load_text(&format!("{keys}{MINIMAL}")).unwrap_err();
+    assert_eq!(errors.iter().len(), 1_000);
+    assert!(errors.to_string().ends_with("\nand 4000 more errors\n"));
+}
+
+#[test]
+fn a_configuration_is_read_beside_its_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tidegate.yaml");
+    let load = || super::load(&path, &|_| Vec::new());
+    let error = load().unwrap_err().to_string();
+    assert!(error.contains("cannot be read") && error.contains("--config"), "{error}");
+
+    fs::write(&path, MINIMAL.replace("localhost:9092\"", "localhost:9092\", client.id: \"${file:id}\"")).unwrap();
+    let error = load().unwrap_err().to_string();
+    assert!(error.contains("`id` cannot be read"), "{error}");
+
+    fs::write(directory.path().join("id"), "gateway-7\r\n").unwrap();
+    let config = load().unwrap().config;
+    let Source::Kafka(kafka) = &config.routes[0].source else { panic!() };
+    assert_eq!(kafka.properties["client.id"].reveal(), "gateway-7");
+    assert_eq!(config.data_dir, directory.path().join("data"));
+
+    fs::write(&path, b"\xff").unwrap();
+    let error = load().unwrap_err().to_string();
+    assert!(error.contains("is not UTF-8"), "{error}");
 }
 
 #[test]

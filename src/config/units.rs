@@ -36,7 +36,7 @@ pub fn parse_size(text: &str) -> Option<u64> {
 
 /// In the largest binary unit that divides it, which is how it would be written.
 pub fn format_size(bytes: u64) -> String {
-    let binary = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let binary = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match binary.into_iter().find(|(_, factor)| bytes != 0 && bytes.is_multiple_of(*factor)) {
         Some((unit, factor)) => format!("{}{unit}", bytes / factor),
         None => format!("{bytes}B"),

@@ -1,6 +1,7 @@
 //! A configuration against its JSON Schema: every error in words of the configuration, and what remains without what is
 //! wrong, so that the checks which need a whole configuration can still find the other errors.
 
+mod alternatives;
 mod finding;
 
 use std::sync::LazyLock;
@@ -41,21 +42,30 @@ pub fn validate(document: &Document, mut value: Value, broken: &[KeyPath], error
         }
     }
     let mut pruned: Vec<KeyPath> = Vec::new();
-    let mut remove: Vec<KeyPath> = broken.iter().chain(findings.iter().map(Finding::culprit)).cloned().collect();
+    for path in broken {
+        prune(&mut value, path.clone(), &mut pruned)?;
+    }
     for _ in 0..MAX_PRUNING_ROUNDS {
-        if remove.is_empty() {
+        let findings = find(&value);
+        if findings.is_empty() {
             return Some(Valid { value, pruned });
         }
-        for path in remove {
-            prune(&mut value, path, &mut pruned)?;
+        for finding in findings {
+            if !replace(&mut value, &finding, &mut pruned) {
+                prune(&mut value, finding.culprit().clone(), &mut pruned)?;
+            }
         }
-        remove = find(&value).iter().map(|finding| finding.culprit().clone()).collect();
     }
     None
 }
 
 fn find(value: &Value) -> Vec<Finding> {
-    VALIDATOR.iter_errors(value).flat_map(|error| Finding::of(&error, value)).collect()
+    let mut findings: Vec<Finding> =
+        VALIDATOR.iter_errors(value).flat_map(|error| Finding::of(&error, value)).collect();
+    let of_wrong_type: Vec<KeyPath> =
+        findings.iter().filter(|finding| finding.is_about_type()).map(|finding| finding.path.clone()).collect();
+    findings.retain(|finding| finding.is_about_type() || !of_wrong_type.contains(&finding.path));
+    findings
 }
 
 /// Turns substituted text into a number or boolean where one is wanted: an environment variable has no types.
@@ -74,6 +84,18 @@ fn coerce(document: &Document, value: &mut Value, findings: &[Finding]) -> bool 
         }
     }
     changed
+}
+
+/// Puts something valid there, where that is possible. Never twice.
+fn replace(value: &mut Value, finding: &Finding, pruned: &mut Vec<KeyPath>) -> bool {
+    let Some(replacement) = finding.replacement().filter(|_| !pruned.contains(&finding.path)) else { return false };
+    let parent = finding.path.parent().and_then(|parent| parent.find_mut(value));
+    match (parent, finding.path.segments().last()) {
+        (Some(Value::Object(object)), Some(Segment::Key(key))) => object.insert(key.clone(), replacement),
+        _ => return false,
+    };
+    pruned.push(finding.path.clone());
+    true
 }
 
 /// Removes what is at `path`: of a list all, since the places of the others would no longer be theirs. What is gone

@@ -91,6 +91,7 @@ pub struct Admin {
     pub probes: Option<String>,
     /// Who may use the API. With no token, whoever can reach the address may do everything.
     #[serde(default)]
+    #[schemars(length(max = defaults::MAX_TOKENS))]
     pub tokens: Vec<Token>,
     /// Names under which clients reach the API, as in their `Host` header, beside the listen address and `localhost`.
     #[serde(default)]
@@ -134,6 +135,7 @@ pub struct Route {
     pub source: Source,
     /// What is done to them, in order.
     #[serde(default)]
+    #[schemars(length(max = defaults::MAX_CHAIN))]
     pub plugins: Vec<PluginUse>,
     /// Where they go, by name.
     #[schemars(extend("propertyNames" = names(), "minProperties" = 1))]

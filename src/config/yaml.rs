@@ -8,12 +8,14 @@ use std::collections::HashMap;
 use saphyr_parser::{Event, Parser, ScalarStyle, Tag};
 use serde_json::{Number, Value};
 
+use super::path::KeyPath;
+
 /// Far beyond any configuration that people write.
-pub const MAX_BYTES: usize = 4 << 20;
+pub const MAX_BYTES: usize = 2 << 20;
 /// Collections inside collections. The recursive walks over the tree rely on it.
 pub const MAX_DEPTH: usize = 64;
 /// Nodes in all, those that aliases repeat included, so that a few nested anchors cannot fill the memory.
-pub const MAX_NODES: usize = 200_000;
+pub const MAX_NODES: usize = 100_000;
 
 /// Lines and columns count from 1, columns in characters; the end is exclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,12 +60,16 @@ pub struct Fault {
     pub help: String,
 }
 
+/// What is wrong with the text, and at which place.
+pub type Faults = Vec<(KeyPath, Fault)>;
+
 /// Returns as much of the tree as can be relied on, and everything that is wrong with the text as YAML.
-pub fn parse(text: &str) -> (Option<Node>, Vec<Fault>) {
+pub fn parse(text: &str) -> (Option<Node>, Faults) {
     let mut loader = Loader::default();
     if text.len() > MAX_BYTES {
         let message = format!("the file has {} bytes", text.len());
-        return (None, vec![fault(Span::default(), message, format!("at most {MAX_BYTES} bytes are read"))]);
+        let fault = fault(Span::default(), message, format!("at most {MAX_BYTES} bytes are read"));
+        return (None, vec![(KeyPath::root(), fault)]);
     }
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
@@ -72,17 +78,19 @@ pub fn parse(text: &str) -> (Option<Node>, Vec<Fault>) {
             Err(error) => {
                 let at = *error.marker();
                 let message = format!("this is not YAML: {}", error.info().to_lowercase());
-                Err(fault(convert(saphyr_parser::Span::empty(at)), message, String::new()))
+                let line = text.lines().nth(at.line().saturating_sub(1)).unwrap_or_default();
+                let help = if line.contains("${") { "put placeholders into quotes: `\"${env:NAME}\"`" } else { "" };
+                Err(fault(convert(saphyr_parser::Span::empty(at)), message, help.to_owned()))
             }
         };
         if let Err(fault) = step {
-            loader.faults.push(fault);
+            loader.faults.push((loader.here(), fault));
             return (None, loader.faults);
         }
     }
     if loader.root.is_none() {
         let help = "write at least `version: 1` and one route under `routes`".to_owned();
-        loader.faults.push(fault(Span::default(), "the file is empty".to_owned(), help));
+        loader.faults.push((KeyPath::root(), fault(Span::default(), "the file is empty".to_owned(), help)));
     }
     (loader.root, loader.faults)
 }
@@ -152,7 +160,7 @@ struct Loader {
     anchors: HashMap<usize, Anchor>,
     nodes: usize,
     documents: usize,
-    faults: Vec<Fault>,
+    faults: Faults,
 }
 
 /// A collection whose end has not come yet.
@@ -168,7 +176,13 @@ struct Open {
 
 enum OpenData {
     Sequence(Vec<Node>),
-    Mapping { entries: Vec<(Key, Node)>, key: Option<Key> },
+    Mapping {
+        entries: Vec<(Key, Node)>,
+        /// The line of each key.
+        lines: HashMap<String, usize>,
+        /// A key whose value has not come yet.
+        key: Option<Key>,
+    },
 }
 
 struct Anchor {
@@ -178,6 +192,15 @@ struct Anchor {
 }
 
 impl Loader {
+    /// The place of what comes next.
+    fn here(&self) -> KeyPath {
+        self.open.iter().fold(KeyPath::root(), |path, open| match &open.data {
+            OpenData::Sequence(items) => path.index(items.len()),
+            OpenData::Mapping { key: Some(key), .. } => path.key(&key.text),
+            OpenData::Mapping { key: None, .. } => path,
+        })
+    }
+
     fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Fault> {
         match event {
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => {}
@@ -199,7 +222,12 @@ impl Loader {
                 self.begin(OpenData::Sequence(Vec::new()), anchor, tag.as_deref(), span)?;
             }
             Event::MappingStart(anchor, tag) => {
-                self.begin(OpenData::Mapping { entries: Vec::new(), key: None }, anchor, tag.as_deref(), span)?;
+                self.begin(
+                    OpenData::Mapping { entries: Vec::new(), lines: HashMap::new(), key: None },
+                    anchor,
+                    tag.as_deref(),
+                    span,
+                )?;
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 let Some(open) = self.open.pop() else { return Ok(()) };
@@ -248,14 +276,18 @@ impl Loader {
         parent.depth = parent.depth.max(depth + 1);
         match &mut parent.data {
             OpenData::Sequence(items) => items.push(node),
-            OpenData::Mapping { entries, key } => match key.take() {
+            OpenData::Mapping { entries, lines, key } => match key.take() {
                 None => *key = Some(as_key(node)?),
-                Some(key) => match entries.iter().find(|(earlier, _)| earlier.text == key.text) {
-                    None => entries.push((key, node)),
-                    Some((first, _)) => {
+                Some(key) => match lines.get(&key.text) {
+                    None => {
+                        lines.insert(key.text.clone(), key.span.line);
+                        entries.push((key, node));
+                    }
+                    Some(first) => {
                         let message = format!("the key `{}` appears twice", key.text);
-                        let help = format!("it first appears in line {}; keep one of the two", first.span.line);
-                        self.faults.push(fault(key.span, message, help));
+                        let help = format!("it first appears in line {first}; keep one of the two");
+                        let path = self.here().key(&key.text);
+                        self.faults.push((path, fault(key.span, message, help)));
                     }
                 },
             },

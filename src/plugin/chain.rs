@@ -55,8 +55,8 @@ pub enum ChainError {
 /// What a runner is given by its lane.
 #[derive(Clone)]
 pub struct RunnerContext {
-    pub route: Arc<str>,
-    pub sink: Arc<str>,
+    pub route: String,
+    pub sink: String,
     pub metrics: LaneMetrics,
     /// Looked at between two calls of plugins: a runner stalls when it is set.
     pub stop: Stop,
@@ -134,8 +134,8 @@ impl Link {
     }
 
     /// A new instance. The runner has room for it.
-    pub fn open(&self, route: &Arc<str>) -> Result<Instance, OpenError> {
-        let speaker = Speaker { route: route.clone(), plugin: self.name.clone() };
+    pub fn open(&self, route: &str) -> Result<Instance, OpenError> {
+        let speaker = Speaker { route: route.into(), plugin: self.name.clone() };
         self.plugin.open(speaker, &self.config, self.counters.clone())
     }
 

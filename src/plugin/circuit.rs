@@ -32,7 +32,7 @@ pub const MIN_BACKOFF: Duration = Duration::from_millis(250);
 /// repaired works again at once.
 pub const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
-/// The failures of one runner. Pure: time is given.
+/// The failures of one plugin in one runner. Pure: time is given.
 #[derive(Clone, Debug, Default)]
 pub struct Circuit {
     started: Option<Instant>,
@@ -46,6 +46,7 @@ pub struct Circuit {
 /// Why the circuit opened, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opening {
+    /// What the plugin did.
     pub reason: String,
     pub backoff: Duration,
 }
@@ -73,9 +74,9 @@ impl Circuit {
     pub fn open(&mut self, now: Instant) -> Option<Opening> {
         self.turn(now);
         let reason = if self.guilty >= MAX_GUILTY && self.guilty > self.good {
-            format!("plugins failed on `{}` of `{}` records", self.guilty, self.guilty + self.good)
+            format!("failed on `{}` of `{}` records", self.guilty, self.guilty + self.good)
         } else if self.wasted >= MAX_WASTE {
-            format!("plugins spent `{:.1?}` in calls that failed", self.wasted)
+            format!("spent `{:.1?}` in calls that failed", self.wasted)
         } else {
             return None;
         };
@@ -122,7 +123,7 @@ mod tests {
         let mut backoffs = Vec::new();
         for _ in 0..10 {
             let opening = fail(&mut circuit, now, MAX_GUILTY).expect("mostly bad");
-            assert_eq!(opening.reason, "plugins failed on `1000` of `1000` records");
+            assert_eq!(opening.reason, "failed on `1000` of `1000` records");
             now += opening.backoff;
             backoffs.push(opening.backoff);
         }
@@ -149,7 +150,7 @@ mod tests {
         circuit.wasted(now, MAX_WASTE - Duration::from_millis(1));
         assert_eq!(circuit.open(now), None);
         circuit.wasted(now, Duration::from_millis(1));
-        assert_eq!(circuit.open(now).expect("burnt").reason, "plugins spent `5.0s` in calls that failed");
+        assert_eq!(circuit.open(now).expect("burnt").reason, "spent `5.0s` in calls that failed");
     }
 
     proptest! {

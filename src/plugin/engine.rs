@@ -13,7 +13,6 @@ use wasmtime::{Config, InstanceAllocationStrategy, PoolingAllocationConfig};
 use super::cache::Cache;
 use super::component::Compiled;
 use super::host::{self, Host, MAX_TABLE_ELEMENTS};
-use crate::config;
 
 /// How often the epoch moves: deadlines are met to within one tick, at 200 wake-ups a second in the whole process.
 pub const EPOCH_TICK: Duration = Duration::from_millis(5);
@@ -34,11 +33,8 @@ const MAX_INSTANCE_BYTES: usize = 1 << 20;
 /// One instance beyond the lanes' own, for `describe` and for trying a configuration: one at a time.
 const SPARE_INSTANCES: usize = 1;
 
-/// While a configuration is replaced, old and new lanes have their instances at the same time.
-const GENERATIONS: usize = 2;
-
-/// Guest memory that the smallest pool can give: what the standard plugins are given when no limit is configured.
-const MIN_MEMORY: usize = 64 << 20;
+/// What guests' memories are counted in, and so the least that a pool can give.
+const WASM_PAGE: usize = 64 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineSettings {
@@ -48,19 +44,6 @@ pub struct EngineSettings {
     pub max_instances: usize,
     /// Bytes of memory of one instance.
     pub max_memory: usize,
-}
-
-impl EngineSettings {
-    /// Room for everything that `config` runs, and for replacing it.
-    pub fn for_config(config: &config::Config) -> Self {
-        let instances = |route: &Arc<config::Route>| route.plugins.len() * route.sinks.len() * route.workers.get();
-        let memory = config.routes.iter().flat_map(|route| &route.plugins).map(|plugin| plugin.limits.memory).max();
-        Self {
-            cache_dir: Some(config.data_dir.join("compiled")),
-            max_instances: GENERATIONS * config.routes.iter().map(instances).sum::<usize>(),
-            max_memory: memory.unwrap_or(0).max(MIN_MEMORY),
-        }
-    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -207,7 +190,7 @@ fn engine_config(settings: &EngineSettings) -> wasmtime::Result<Config> {
         .max_memories_per_component(MAX_MEMORIES)
         .max_tables_per_component(MAX_TABLES)
         .table_elements(MAX_TABLE_ELEMENTS)
-        .max_memory_size(settings.max_memory);
+        .max_memory_size(settings.max_memory.max(WASM_PAGE));
     let mut config = Config::new();
     config
         .allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
@@ -238,7 +221,7 @@ mod tests {
     use super::*;
 
     fn engine(max_instances: usize) -> Engine {
-        let settings = EngineSettings { cache_dir: None, max_instances, max_memory: MIN_MEMORY };
+        let settings = EngineSettings { cache_dir: None, max_instances, max_memory: 64 << 20 };
         Engine::try_new(settings).expect("an engine")
     }
 
@@ -257,6 +240,14 @@ mod tests {
         assert_eq!(engine.reserve(3).err(), Some(NoRoom { needed: 3, used: 3, max: 5 }));
         drop(three);
         assert!(engine.reserve(5).is_ok());
+    }
+
+    /// A configuration without plugins needs no room.
+    #[test]
+    fn an_engine_without_room_is_one() {
+        let settings = EngineSettings { cache_dir: None, max_instances: 0, max_memory: 0 };
+        let engine = Engine::try_new(settings).expect("an engine");
+        assert!(engine.reserve(0).is_ok());
     }
 
     /// Hundreds of lanes with several plugins and workers are normal: it is address space, not memory.

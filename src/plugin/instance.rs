@@ -134,9 +134,9 @@ impl Guest {
         let Some(index) = index.filter(|_| processor.is_some()) else {
             return Err(OpenError::World(format!("`{PROCESSOR}` has no function `{name}`")));
         };
-        self.instance
-            .get_typed_func(&mut self.store, index)
-            .map_err(|error| OpenError::World(format!("the function `{name}` of `{PROCESSOR}` is another: {error:#}")))
+        self.instance.get_typed_func(&mut self.store, index).map_err(|error| {
+            OpenError::World(format!("the function `{name}` of `{PROCESSOR}` is another: {}", error.root_cause()))
+        })
     }
 }
 

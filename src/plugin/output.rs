@@ -35,6 +35,8 @@ pub enum Stream {
 
 struct State {
     speaker: Speaker,
+    /// Whether a level would be written: what would not costs nothing of the limits.
+    enabled: fn(Level) -> bool,
     limit: usize,
     /// What is left of the limit of this call.
     call_left: usize,
@@ -56,8 +58,13 @@ struct Line {
 impl Output {
     /// `limit`: bytes that one call may write.
     pub fn new(speaker: Speaker, limit: usize) -> Self {
+        Self::with_filter(speaker, limit, enabled)
+    }
+
+    fn with_filter(speaker: Speaker, limit: usize, enabled: fn(Level) -> bool) -> Self {
         Self(Arc::new(Mutex::new(State {
             speaker,
+            enabled,
             limit,
             call_left: limit,
             second_left: MAX_BYTES_PER_SECOND,
@@ -84,10 +91,7 @@ impl Output {
     }
 
     pub fn log(&self, level: Level, message: &str) {
-        let mut state = self.state();
-        if state.afford(message.len().min(MAX_LINE_BYTES)) {
-            state.write(level, message);
-        }
+        self.state().say(level, message);
     }
 
     pub fn print(&self, stream: Stream, mut bytes: &[u8]) {
@@ -127,8 +131,12 @@ impl State {
         if stream == Stream::Stderr {
             self.remember(&text);
         }
-        if self.afford(line.bytes.len()) {
-            self.write(if stream == Stream::Stderr { Level::Warn } else { Level::Info }, &text);
+        self.say(if stream == Stream::Stderr { Level::Warn } else { Level::Info }, &text);
+    }
+
+    fn say(&mut self, level: Level, message: &str) {
+        if (self.enabled)(level) && self.afford(message.len().min(MAX_LINE_BYTES)) {
+            self.write(level, message);
         }
     }
 
@@ -220,7 +228,8 @@ mod tests {
     use super::*;
 
     fn output(limit: usize) -> Output {
-        Output::new(Speaker { route: "r".into(), plugin: "p".into() }, limit)
+        let speaker = Speaker { route: "r".into(), plugin: "p".into() };
+        Output::with_filter(speaker, limit, |level| !matches!(level, Level::Trace | Level::Debug))
     }
 
     #[test]
@@ -231,6 +240,15 @@ mod tests {
         assert_eq!(output.end_call(), 4);
         output.begin_call();
         output.log(Level::Info, "x");
+        assert_eq!(output.end_call(), 0);
+    }
+
+    #[test]
+    fn what_would_not_be_written_costs_nothing() {
+        let output = output(100);
+        output.begin_call();
+        (0..100).for_each(|_| output.log(Level::Debug, &"x".repeat(30)));
+        output.log(Level::Info, &"x".repeat(100));
         assert_eq!(output.end_call(), 0);
     }
 

@@ -326,3 +326,6 @@ impl<'a> Steps<'a> {
         self.decisions.as_mut().expect("an expansion is under way").shape()
     }
 }
+
+#[cfg(test)]
+mod tests;

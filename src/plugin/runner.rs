@@ -1,26 +1,27 @@
 //! What one worker does with a delivery: keys, then plugin after plugin.
 //!
 //! A call that fails costs its instance. Whether a record did it or what the instance had in its memory is told by giving
-//! the same records to a fresh instance; only what fails there is split, in halves, until the guilty record stands alone. So
-//! a batch of `n` records takes at most `2 (2n - 1)` calls, whatever the plugin does, and an innocent record is never
+//! the same records to a fresh instance; what fails there is split in halves, each for a fresh instance, until the guilty
+//! record stands alone. So `n` records take at most `2n` calls, whatever the plugin does, and an innocent record is never
 //! rejected for what an instance had collected before it.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::chain::{Link, RunnerContext};
 use super::circuit::Circuit;
-use super::contract::{ABSENT, Input, Wants};
+use super::contract::Wants;
+use super::encoded::{Encoded, whole_batch};
 use super::engine::Slots;
+use super::guilt::Guilt;
 use super::instance::{Failure, Fault, Instance, OpenError};
 use super::keys::Policy;
 use super::rows::{Finished, Outcome, Part, Rows};
 use super::verdict;
 use crate::delivery::{Delivery, Stage};
 use crate::metrics::{ErrorKind, LaneMetrics, add_seconds};
-use crate::record::{Batch, Record};
+use crate::record::Record;
 
 /// Records given to a plugin in one call, whatever it asks for: beyond a thousand, a call costs nothing more per record.
 pub const MAX_CALL_RECORDS: usize = 4_096;
@@ -40,6 +41,9 @@ pub const MAX_RETRIES: u32 = 10;
 pub const MIN_BACKOFF: Duration = Duration::from_millis(100);
 pub const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
+/// How often a guilty record is told at level warn: each is in the dead letters, and the log is not to be flooded.
+const WARN_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The chain cannot go on now. The delivery is as it was before: give it again after `retry_after`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
@@ -53,9 +57,10 @@ pub struct Stall {
 pub struct Runner {
     keys: Arc<Policy>,
     stations: Vec<Station>,
-    circuit: Circuit,
     guilt: Guilt,
     context: RunnerContext,
+    /// When a guilty record was last told at level warn.
+    warned: Option<Instant>,
     _slots: Slots,
 }
 
@@ -64,6 +69,7 @@ struct Station {
     link: Arc<Link>,
     instance: Option<Instance>,
     encoded: Encoded,
+    circuit: Circuit,
     /// How often it asked for a retry since a delivery went through.
     retries: u32,
     /// How often it could not be started since it last could.
@@ -73,6 +79,8 @@ struct Station {
 /// What is to be done with some of the rows of a delivery.
 enum Work {
     Call(Range<usize>),
+    /// Part of what a fresh instance failed on.
+    Suspected(Range<usize>),
     /// This row was found guilty before a stall.
     Known(String),
 }
@@ -90,8 +98,7 @@ enum Trouble {
 impl Runner {
     pub(super) fn new(keys: Arc<Policy>, links: &[Arc<Link>], context: RunnerContext, slots: Slots) -> Self {
         let stations = links.iter().cloned().map(Station::new).collect();
-        let (circuit, guilt) = (Circuit::default(), Guilt::default());
-        Self { keys, stations, circuit, guilt, context, _slots: slots }
+        Self { keys, stations, guilt: Guilt::default(), context, warned: None, _slots: slots }
     }
 
     /// Decides about every record of a delivery about which nothing was decided yet.
@@ -109,7 +116,6 @@ impl Runner {
             let passed = (0..self.stations.len()).try_for_each(|station| self.pass(station, &mut rows));
             add_seconds(&self.context.metrics.plugin_seconds, started);
             passed?;
-            self.circuit.good(Instant::now(), rows.writes());
             self.stations.iter_mut().for_each(|station| station.retries = 0);
         }
         self.guilt.clear();
@@ -130,6 +136,10 @@ impl Runner {
         while let Some(work) = todo.pop() {
             let range = match work {
                 Work::Call(range) => range,
+                Work::Suspected(range) => {
+                    self.stations[station].freshen();
+                    range
+                }
                 Work::Known(cause) => {
                     parts.push(Part { rows: 1, outcome: Outcome::Rejected(link.author.reject(cause, 1)) });
                     continue;
@@ -145,6 +155,7 @@ impl Runner {
                     let part = Part { rows: range.len(), outcome };
                     output_left = output_left.saturating_sub(part.bytes());
                     parts.push(part);
+                    self.stations[station].circuit.good(started, range.len());
                     if let Some((_, kind)) = suspect.take_if(|(suspect, _)| *suspect == range) {
                         self.context.metrics.error(kind);
                         tracing::warn!(route = %self.context.route, plugin = %link.name, "a used-up instance was replaced");
@@ -153,21 +164,21 @@ impl Runner {
                 Err(Trouble::Stall(stall)) => return Err(stall),
                 Err(Trouble::Fault { fault, fresh }) => {
                     let now = Instant::now();
-                    self.circuit.wasted(now, now - started);
+                    self.stations[station].circuit.wasted(now, now - started);
                     if !fresh {
                         suspect = Some((range.clone(), fault.kind));
                         todo.push(Work::Call(range));
                     } else if range.len() > 1 {
                         let middle = range.start + range.len() / 2;
-                        todo.push(Work::Call(middle..range.end));
-                        todo.push(Work::Call(range.start..middle));
+                        todo.push(Work::Suspected(middle..range.end));
+                        todo.push(Work::Suspected(range.start..middle));
                     } else {
                         parts.push(self.convict(station, rows, range.start, fault, now));
-                    }
-                    if let Some(opening) = self.circuit.open(now) {
-                        let reason = format!("the circuit is open: {}", opening.reason);
-                        tracing::warn!(route = %self.context.route, sink = %self.context.sink, %reason, "waiting");
-                        return Err(Stall { reason, retry_after: opening.backoff });
+                        // Only now, so that each attempt at a delivery finds one guilty record at least.
+                        if let Some(opening) = self.stations[station].circuit.open(now) {
+                            let reason = format!("the circuit is open: plugin `{}` {}", link.name, opening.reason);
+                            return Err(Stall { reason, retry_after: opening.backoff });
+                        }
                     }
                 }
             }
@@ -199,26 +210,34 @@ impl Runner {
 
     /// The record that stands alone is guilty.
     fn convict(&mut self, station: usize, rows: &Rows<'_>, row: usize, fault: Fault, now: Instant) -> Part {
-        let Station { link, retries, .. } = &self.stations[station];
+        let Station { link, retries, circuit, .. } = &mut self.stations[station];
+        circuit.guilty(now);
         let RunnerContext { route, metrics, .. } = &self.context;
         metrics.error(fault.kind);
         if let Some((offset, nth)) = rows.identities().nth(row) {
-            let (partition, cause) = (rows.batch().partition(), &fault.cause);
-            if self.guilt.is_empty() {
-                tracing::warn!(%route, plugin = %link.name, %partition, offset, cause, "a plugin failed on a record");
+            let (plugin, partition, cause) = (&link.name, rows.batch().partition(), &fault.cause);
+            if self.warned.is_none_or(|last| now - last >= WARN_INTERVAL) {
+                self.warned = Some(now);
+                tracing::warn!(%route, %plugin, %partition, offset, cause, "a plugin failed on a record");
             } else {
-                tracing::debug!(%route, plugin = %link.name, %partition, offset, cause, "a plugin failed on a record");
+                tracing::debug!(%route, %plugin, %partition, offset, cause, "a plugin failed on a record");
             }
             self.guilt.add(station, offset, nth, fault.cause.clone());
         }
-        self.circuit.guilty(now);
-        Part { rows: 1, outcome: Outcome::Rejected(link.author.reject(fault.cause, retries + 1)) }
+        Part { rows: 1, outcome: Outcome::Rejected(link.author.reject(fault.cause, *retries + 1)) }
     }
 }
 
 impl Station {
     fn new(link: Arc<Link>) -> Self {
-        Self { link, instance: None, encoded: Encoded::default(), retries: 0, failed_starts: 0 }
+        Self {
+            link,
+            instance: None,
+            encoded: Encoded::default(),
+            circuit: Circuit::default(),
+            retries: 0,
+            failed_starts: 0,
+        }
     }
 
     /// How the rows are cut into calls.
@@ -295,6 +314,11 @@ impl Station {
         Err(Trouble::Fault { fault, fresh })
     }
 
+    /// What comes next is not to meet what an instance has in its memory.
+    fn freshen(&mut self) {
+        self.instance.take_if(|instance| instance.calls > 0);
+    }
+
     fn take_instance(&mut self, context: &RunnerContext) -> Result<Instance, Stall> {
         if let Some(instance) = self.instance.take() {
             return Ok(instance);
@@ -311,7 +335,6 @@ impl Station {
                 };
                 context.metrics.error(kind);
                 let reason = format!("plugin `{}` does not start: {cause}", self.link.name);
-                tracing::warn!(route = %context.route, sink = %context.sink, reason, "waiting");
                 let retry_after = backoff(self.failed_starts);
                 self.failed_starts = self.failed_starts.saturating_add(1);
                 Err(Stall { reason, retry_after })
@@ -344,69 +367,6 @@ fn count(finished: &Finished, metrics: &LaneMetrics) {
     (0..finished.rejects).for_each(|_| metrics.error(ErrorKind::PluginReject));
 }
 
-/// The whole batch as it lies in memory.
-fn whole_batch(batch: &Batch) -> Input<'_> {
-    Input {
-        topic: &batch.partition().topic,
-        partition: batch.partition().partition,
-        offsets: batch.offsets(),
-        timestamps: batch.timestamps(),
-        lengths: batch.lengths(),
-        data: batch.data(),
-    }
-}
-
-/// Records laid out for a plugin that does not get all of a batch. Kept, so that its memory is used again.
-#[derive(Default)]
-struct Encoded {
-    offsets: Vec<i64>,
-    timestamps: Vec<i64>,
-    lengths: Vec<i32>,
-    data: Vec<u8>,
-}
-
-impl Encoded {
-    fn fill<'r>(&mut self, records: impl Iterator<Item = Record<'r>>, wants: Wants) {
-        self.offsets.clear();
-        self.timestamps.clear();
-        self.lengths.clear();
-        self.data.clear();
-        let (keys, values) = (wants & Wants::KEYS == Wants::KEYS, wants & Wants::VALUES == Wants::VALUES);
-        let headers = wants & Wants::HEADERS == Wants::HEADERS;
-        for record in records {
-            self.offsets.push(record.offset);
-            self.timestamps.push(record.timestamp);
-            self.push(record.key, keys);
-            self.push(record.value, values);
-            if headers {
-                self.lengths.push(record.headers.len() as i32);
-                for (name, value) in record.headers {
-                    self.push(Some(name), true);
-                    self.push(value, true);
-                }
-            } else {
-                self.lengths.push(ABSENT);
-            }
-        }
-    }
-
-    fn push(&mut self, field: Option<&[u8]>, wanted: bool) {
-        self.lengths.push(match field {
-            _ if !wanted => ABSENT,
-            None => crate::record::NULL,
-            Some(bytes) => {
-                self.data.extend_from_slice(bytes);
-                bytes.len() as i32
-            }
-        });
-    }
-
-    fn input<'a>(&'a self, batch: &'a Batch) -> Input<'a> {
-        let Self { offsets, timestamps, lengths, data } = self;
-        Input { offsets, timestamps, lengths, data, ..whole_batch(batch) }
-    }
-}
-
 /// An iterator that is known to have `left` items.
 struct Exactly<I> {
     records: I,
@@ -427,46 +387,3 @@ impl<I: Iterator> Iterator for Exactly<I> {
 }
 
 impl<I: Iterator> ExactSizeIterator for Exactly<I> {}
-
-/// The records of the delivery under way that were found guilty, so that a delivery that is given again after a stall makes
-/// progress. At most as many as it has rows.
-#[derive(Debug, Default)]
-struct Guilt {
-    /// Which delivery: its partition's number and its first and last offsets.
-    delivery: Option<(i32, i64, i64)>,
-    /// By plugin, the origin's offset, and the how-manieth row of that origin it is.
-    causes: BTreeMap<(usize, i64, u32), String>,
-}
-
-impl Guilt {
-    fn enter(&mut self, input: &Batch) {
-        let offsets = input.offsets();
-        let delivery = offsets.first().zip(offsets.last()).map(|(a, z)| (input.partition().partition, *a, *z));
-        if self.delivery != delivery {
-            self.causes.clear();
-            self.delivery = delivery;
-        }
-    }
-
-    fn clear(&mut self) {
-        self.causes.clear();
-        self.delivery = None;
-    }
-
-    fn is_empty(&self) -> bool {
-        self.causes.is_empty()
-    }
-
-    fn add(&mut self, station: usize, offset: i64, nth: u32, cause: String) {
-        self.causes.insert((station, offset, nth), cause);
-    }
-
-    /// The guilty among the rows that are to be written, by their number.
-    fn known(&self, station: usize, rows: &Rows<'_>) -> BTreeMap<usize, String> {
-        if self.is_empty() {
-            return BTreeMap::new();
-        }
-        let cause = |(row, (offset, nth))| Some((row, self.causes.get(&(station, offset, nth))?.clone()));
-        rows.identities().enumerate().filter_map(cause).collect()
-    }
-}

@@ -322,4 +322,4 @@ impl Budget {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

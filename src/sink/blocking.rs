@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use tracing::{error, info, warn};
+use tracing::warn;
 
 use super::dead_letter::{DeadLetters, Letter};
 use super::retry::Backoff;
+use super::wait::Wait;
 use super::{Blocking, Context, Halt, Inlet, Receipt, Running, Way, WriteError};
-use crate::config::{OnDrop, OnReject};
+use crate::config::{OnDrop, OnReject, Retry};
 use crate::delivery::{Assignments, Delivery, Fate, OnError, Rejection, Stage};
 use crate::metrics::{ErrorKind, add_seconds};
 
@@ -41,7 +42,7 @@ pub fn start(context: Context, sink: Box<dyn Blocking>) -> anyhow::Result<Runnin
         context,
         sink,
         deliveries,
-        shows_wait: false,
+        wait: Wait::default(),
         _ending: ending,
     };
     thread::Builder::new()
@@ -56,8 +57,7 @@ struct Driver {
     sink: Box<dyn Blocking>,
     dead_letters: DeadLetters,
     deliveries: Receiver<Delivery>,
-    /// Whether [`Context::waiting`] shows something now.
-    shows_wait: bool,
+    wait: Wait,
     /// Closes when the driver is dropped, as the last thing it does.
     _ending: Sender<Infallible>,
 }
@@ -79,29 +79,11 @@ impl Driver {
     fn run(mut self) {
         let end = catch_unwind(AssertUnwindSafe(|| self.drive()));
         let end = end.unwrap_or_else(|panic| {
-            Err(End::Halted(Halt {
-                topic: None,
-                partition: None,
-                offset: None,
-                stage: Stage::Sink.to_string(),
-                reason: format!("the sink panicked: {}", panic_message(&*panic)),
-            }))
+            Err(End::Halted(Halt::of_sink(format!("the sink panicked: {}", panic_message(&*panic)))))
         });
+        self.wait.end(&self.context);
         if let Err(End::Halted(halt)) = end {
-            let Context { route, sink, .. } = &self.context;
-            error!(
-                route,
-                sink = sink.name,
-                topic = halt.topic,
-                partition = halt.partition,
-                offset = halt.offset,
-                stage = halt.stage,
-                reason = halt.reason,
-                "halted"
-            );
-            self.show(None);
-            // A lane that is gone needs no word.
-            drop(self.context.receipts.send(Receipt::Halted(halt)));
+            self.context.tell_halt(halt);
         }
     }
 
@@ -176,12 +158,12 @@ impl Driver {
             add_seconds(&self.context.metrics.sink_seconds, started);
             let error = match result {
                 Ok(()) => {
-                    self.show(None);
+                    self.wait.end(&self.context);
                     return Ok(Written::All);
                 }
                 Err(WriteError::Transient(error)) => error,
                 Err(WriteError::Rows(rows)) => {
-                    self.show(None);
+                    self.wait.end(&self.context);
                     let policy = self.context.sink.on_error;
                     let mut changed = 0;
                     for row in rows {
@@ -217,7 +199,7 @@ impl Driver {
 
     /// Makes the rejected records of `group` safe, however long the disk refuses: nothing is acknowledged before.
     fn keep_dead_letters(&mut self, group: &mut Group) -> Result<(), End> {
-        let mut backoff = Backoff::new(crate::config::Retry { attempts: None, ..self.context.sink.retry });
+        let mut backoff = Backoff::new(Retry { attempts: None, ..self.context.sink.retry });
         loop {
             let (letters, of) = group.letters();
             if letters.is_empty() {
@@ -230,7 +212,7 @@ impl Driver {
                     of.into_iter().for_each(|(delivery, record)| {
                         group.lettered[delivery].insert(record);
                     });
-                    self.show(None);
+                    self.wait.end(&self.context);
                     return Ok(());
                 }
                 Err(error) => {
@@ -254,11 +236,11 @@ impl Driver {
             Some(delay) => {
                 let seconds = delay.as_secs_f32();
                 warn!(route, sink = sink.name, error = %format!("{error:#}"), seconds, "failed, trying again");
-                self.show(Some(format!("{error:#}, trying again in {seconds:.1} s")));
+                self.wait.show(&self.context, format!("{error:#}, trying again in {seconds:.1} s"));
             }
             None => {
                 warn!(route, sink = sink.name, error = %format!("{error:#}"), tries = backoff.failures(), "gave up");
-                self.show(None);
+                self.wait.end(&self.context);
             }
         }
         delay
@@ -270,16 +252,6 @@ impl Driver {
         }
         self.context.metrics.retries.inc();
         Ok(())
-    }
-
-    fn show(&mut self, wait: Option<String>) {
-        if wait.is_none() && self.shows_wait {
-            info!(route = self.context.route, sink = self.context.sink.name, "goes on");
-        }
-        if wait.is_some() || self.shows_wait {
-            self.shows_wait = wait.is_some();
-            (self.context.waiting)(wait);
-        }
     }
 
     fn count_rejected(&self, rows: u64, kind: ErrorKind) {
@@ -325,17 +297,8 @@ impl Group {
 
     /// Cuts the group before the first delivery that holds a record which halts the lane.
     fn cut_at_halt(&mut self) -> Option<Halt> {
-        let (index, halt) = self.deliveries.iter().enumerate().find_map(|(index, delivery)| {
-            let halts = |fate: &Fate| matches!(fate, Fate::Reject(Rejection { policy: OnError::Halt, .. }));
-            // Most deliveries reject nothing, and looking at fates costs less than looking at records.
-            if !delivery.fates().any(halts) {
-                return None;
-            }
-            let output = delivery.outputs().find(|output| halts(output.fate))?;
-            let Fate::Reject(rejection) = output.fate else { return None };
-            let partition = delivery.input().partition();
-            Some((index, Halt::at(partition, output.origin.offset, &rejection.stage, &rejection.cause)))
-        })?;
+        let halting = |(index, delivery)| Some((index, Halt::within(delivery)?));
+        let (index, halt) = self.deliveries.iter().enumerate().find_map(halting)?;
         self.deliveries.truncate(index);
         self.lettered.truncate(index);
         Some(halt)
@@ -396,13 +359,7 @@ impl Group {
         });
         match first {
             Some((partition, offset)) => Halt::at(partition, offset, Stage::Sink, reason),
-            None => Halt {
-                topic: None,
-                partition: None,
-                offset: None,
-                stage: Stage::Sink.to_string(),
-                reason: reason.into(),
-            },
+            None => Halt::of_sink(reason),
         }
     }
 }

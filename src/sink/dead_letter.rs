@@ -12,7 +12,7 @@
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::Deserialize;
@@ -84,7 +84,7 @@ impl DeadLetters {
         }
         let open = match &mut self.open {
             Some(open) => open,
-            closed => closed.insert(Open::open(&self.path)?),
+            closed => closed.insert(Open::at(&self.path)?),
         };
         let result = open.append(letters);
         if result.is_err() {
@@ -97,7 +97,7 @@ impl DeadLetters {
 }
 
 impl Open {
-    fn open(path: &std::path::Path) -> io::Result<Self> {
+    fn at(path: &Path) -> io::Result<Self> {
         let parent = disk::parent(path);
         disk::create_dirs(parent)?;
         let mut file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)?;
@@ -256,7 +256,7 @@ mod tests {
         letters.append(&letters_of).unwrap()
     }
 
-    fn offsets(path: &std::path::Path) -> Vec<i64> {
+    fn offsets(path: &Path) -> Vec<i64> {
         let text = fs::read_to_string(path).unwrap();
         assert!(text.is_empty() || text.ends_with('\n'));
         text.lines().map(|line| serde_json::from_str::<Identity>(line).unwrap().offset).collect()

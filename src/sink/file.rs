@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
@@ -179,7 +179,7 @@ impl Files {
         self.replace_manifest(manifest)
     }
 
-    fn check_unused(&self, path: &std::path::Path) -> Result<(), WriteError> {
+    fn check_unused(&self, path: &Path) -> Result<(), WriteError> {
         match fs::symlink_metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(transient(error, "failed to look for", path)),
@@ -259,7 +259,7 @@ impl Files {
     }
 }
 
-fn open_at(path: &std::path::Path, length: u64) -> io::Result<File> {
+fn open_at(path: &Path, length: u64) -> io::Result<File> {
     let parent = disk::parent(path);
     disk::create_dirs(parent)?;
     let mut file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
@@ -270,7 +270,7 @@ fn open_at(path: &std::path::Path, length: u64) -> io::Result<File> {
     Ok(file)
 }
 
-fn transient(error: io::Error, doing: &str, path: &std::path::Path) -> WriteError {
+fn transient(error: io::Error, doing: &str, path: &Path) -> WriteError {
     WriteError::Transient(anyhow::Error::new(error).context(format!("{doing} `{}`", path.display())))
 }
 

@@ -25,6 +25,11 @@ impl Backoff {
         Self { retry, failures: 0 }
     }
 
+    /// As it stands after `failures` failed tries.
+    pub fn after(retry: Retry, failures: u32) -> Self {
+        Self { retry, failures }
+    }
+
     /// Another try has failed: how long to wait before the next; `None` = it was the last.
     pub fn failed(&mut self) -> Option<Duration> {
         self.failed_with(random())

@@ -13,6 +13,7 @@
 //! key, the last that wrote it: two source keys whose records end under one output key take it from each other.
 
 use std::fs::File;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -22,7 +23,6 @@ use super::{Blocking, Context, Positions, WriteError, disk};
 use crate::config::{Sink, Sqlite as Settings};
 use crate::delivery::Delivery;
 use crate::metrics::LaneMetrics;
-use std::sync::Arc;
 
 mod columns;
 mod plan;

@@ -7,6 +7,8 @@ mod harness;
 mod foundations;
 mod tidy;
 
+mod plugins;
+
 mod failures;
 mod positions;
 mod tombstones;

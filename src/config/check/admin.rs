@@ -20,7 +20,7 @@ impl Checker<'_> {
             && probes.port() != 0
             && (probes.ip() == listen.ip() || probes.ip().is_unspecified() || listen.ip().is_unspecified())
         {
-            self.error(
+            self.conflict(
                 &path.key("probes"),
                 format!("`listen` has port {} too", probes.port()),
                 "give the probes a port of their own",
@@ -28,7 +28,7 @@ impl Checker<'_> {
         }
         if !listen.ip().is_loopback() && written.tokens.is_empty() {
             let help = "add one under `tokens`, or listen on `127.0.0.1` or `[::1]`";
-            self.error(
+            self.conflict(
                 &path.key("listen"),
                 format!("`{listen}` can be reached from other machines, and there is no token"),
                 help,
@@ -67,10 +67,10 @@ impl Checker<'_> {
             for (earlier, other) in written.iter().take(index).enumerate() {
                 if other.name == token.name {
                     let help = format!("`tokens[{earlier}]` has it; the log tells holders apart by name");
-                    self.error(&place.key("name"), format!("`{}` is the name of another token", token.name), help);
+                    self.conflict(&place.key("name"), format!("`{}` is the name of another token", token.name), help);
                 }
                 if other.token == token.token {
-                    self.error(
+                    self.conflict(
                         &place.key("token"),
                         format!("`{}` has the same token", other.name),
                         "give each holder a token of their own",

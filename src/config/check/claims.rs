@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::Checker;
-use crate::config::checked::{Kafka, PathTemplate, Route, SinkKind, Source};
+use crate::config::checked::{Kafka, Route, SinkKind, Source};
 use crate::config::path::KeyPath;
 
 #[derive(Debug, Default)]
@@ -37,9 +37,15 @@ impl Claims {
         for sink in &route.sinks {
             let place = path.key("sinks").key(&sink.name).key("path");
             match &sink.kind {
+                // Of a path that is not valid nobody knows where it leads.
+                SinkKind::File(file) if file.path.rest.is_empty() => {}
                 SinkKind::File(file) => {
+                    // The sink's own notes are kept beside its files, under the name of the template.
+                    let rest = file.path.rest.replace("{route}", &route.name);
+                    self.add_file(&file.path.root.join(&rest), place.clone(), true, false);
                     for topic in &topics {
-                        self.add_file(&fill(&file.path, &route.name, topic), place.clone(), true, false);
+                        let of_topic = file.path.root.join(rest.replace("{topic}", topic));
+                        self.add_file(&of_topic, place.clone(), true, false);
                     }
                 }
                 SinkKind::Sqlite(sqlite) => self.add_file(&sqlite.path, place, true, true),
@@ -67,16 +73,17 @@ impl Claims {
                     )
                 } else {
                     let verb = if other.writes { "written" } else { "read" };
-                    (format!("the file is {verb} by `{}` too", other.path), "give each a file of its own")
+                    let help = "give each a file of its own; in a path, `{route}` and `{topic}` help";
+                    (format!("the file is {verb} by `{}` too", other.path), help)
                 };
-                checker.error(&claim.path, message, help);
+                checker.conflict(&claim.path, message, help);
             }
         }
         for ((_, group), lanes) in self.groups {
             for (index, lane) in lanes.iter().enumerate().skip(1) {
                 let message =
                     format!("the lane would use the consumer group `{group}`, as `{}` does", lanes[index - 1]);
-                checker.error(
+                checker.conflict(
                     lane,
                     message,
                     "a group's members share the partitions: give one of the routes another `source.group`",
@@ -87,7 +94,8 @@ impl Claims {
 
     fn add_groups(&mut self, path: &KeyPath, route: &Route, kafka: &Kafka) {
         // Two names may stand for the same brokers.
-        let brokers = kafka.properties.get("bootstrap.servers").map_or("", |brokers| brokers.reveal());
+        let brokers =
+            kafka.properties.get("bootstrap.servers").map_or(kafka.cluster.as_str(), |brokers| brokers.reveal());
         for sink in &route.sinks {
             let group = (brokers.to_owned(), format!("{}.{}", kafka.group, sink.name));
             self.groups.entry(group).or_default().push(path.key("sinks").key(&sink.name));
@@ -106,9 +114,4 @@ impl Claims {
 
 fn dead_letter() -> crate::config::path::Segment {
     crate::config::path::Segment::Key("dead_letter".to_owned())
-}
-
-/// The file with everything filled in that tells it from others, save the partition.
-fn fill(template: &PathTemplate, route: &str, topic: &str) -> PathBuf {
-    template.root.join(template.rest.replace("{route}", route).replace("{topic}", topic))
 }

@@ -23,26 +23,26 @@ impl Checker<'_> {
     pub(super) fn http(&mut self, path: &KeyPath, written: &written::Http) -> Http {
         let method = written.method.unwrap_or(Method::Put);
         let has_key = written.url.contains(PLACEHOLDER);
-        self.url(&path.key("url"), &written.url);
-        if method == Method::Put && !has_key {
+        let is_url = self.url(&path.key("url"), &written.url);
+        if is_url && method == Method::Put && !has_key {
             let help = "put `{key}` where the record's key goes, as in `https://crm.internal/profiles/{key}`; or use `method: POST`";
-            self.error(&path.key("url"), "`PUT` needs an address for each key", help);
+            self.conflict(&path.key("url"), "`PUT` needs an address for each key", help);
         }
         let delete = match written.delete {
             Some(written::Delete::Ignore) => None,
             Some(written::Delete::Delete) => Some(Delete::Delete),
             None => has_key.then_some(Delete::Delete),
         };
-        if delete.is_some() && !has_key {
+        if is_url && delete.is_some() && !has_key {
             let help = "a `DELETE` to the address of all records would delete them all; put `{key}` into `url`, or write `delete: ignore`";
-            self.error(&path.key("delete"), "`delete: DELETE` needs an address for each key", help);
+            self.conflict(&path.key("delete"), "`delete: DELETE` needs an address for each key", help);
         }
         for (key, deletes) in [
             ("on_drop", written.on_drop == Some(OnDrop::Delete)),
             ("on_reject", written.on_reject == Some(OnReject::Delete)),
         ] {
             if deletes && delete.is_none() {
-                self.error(
+                self.conflict(
                     &path.key(key),
                     format!("`{key}: delete` needs a `DELETE` to send"),
                     "write `delete: DELETE`",
@@ -74,31 +74,32 @@ impl Checker<'_> {
         }
     }
 
-    fn url(&mut self, path: &KeyPath, text: &str) {
+    /// Whether it is an address, whatever else is wrong with it.
+    fn url(&mut self, path: &KeyPath, text: &str) -> bool {
         for placeholder in braces(text) {
             if placeholder != PLACEHOLDER {
                 let help =
                     format!("{}\nother braces are written `%7B` and `%7D`", suggest(&placeholder, &[PLACEHOLDER]));
                 self.error(path, format!("`{placeholder}` is not a placeholder"), help);
-                return;
+                return false;
             }
         }
         let count = text.matches(PLACEHOLDER).count();
         if count > 1 {
             self.error(path, format!("`{PLACEHOLDER}` appears {count} times"), "write it once");
-            return;
+            return false;
         }
         let url = match Url::parse(&text.replace(PLACEHOLDER, STAND_IN)) {
             Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => url,
             Ok(url) => {
                 let help = "accepted: `http://…` or `https://…`";
                 self.error(path, format!("the address has the scheme `{}`", url.scheme()), help);
-                return;
+                return false;
             }
             Err(error) => {
                 let help = "accepted: such as `https://crm.internal/profiles/{key}`";
                 self.error(path, format!("this is not an address: {error}"), help);
-                return;
+                return false;
             }
         };
         if !url.username().is_empty() || url.password().is_some() {
@@ -117,6 +118,7 @@ impl Checker<'_> {
             let help = "accepted: such as `/profiles/{key}` or `/profiles/{key}/state`";
             self.error(path, format!("`{PLACEHOLDER}` is not a whole segment of the path"), help);
         }
+        true
     }
 
     fn headers(&mut self, path: &KeyPath, written: &written::Http) -> Vec<(String, Secret)> {

@@ -6,6 +6,7 @@ use super::Checker;
 use super::template::template;
 use crate::config::checked::{Column, ColumnType, File, OnDrop, OnReject, PathTemplate, Retry, Sink, SinkKind, Sqlite};
 use crate::config::path::KeyPath;
+use crate::config::units::format_duration;
 use crate::config::{defaults, written};
 use crate::delivery::OnError;
 
@@ -81,13 +82,6 @@ impl Checker<'_> {
             self.identifier(&place, &written.table);
         }
         let place = path.key("columns");
-        if written.columns.len() > defaults::MAX_COLUMNS {
-            self.error(
-                &place,
-                format!("there are {} columns", written.columns.len()),
-                format!("at most {}", defaults::MAX_COLUMNS),
-            );
-        }
         let mut columns: Vec<Column> = Vec::new();
         for (name, column) in &written.columns {
             columns.push(self.column(&place.key(name), name, column, &columns));
@@ -151,9 +145,9 @@ impl Checker<'_> {
         let backoff = self.duration(&path.key("backoff"), written.backoff.as_ref(), defaults::RETRY_BACKOFF, range);
         let max = self.duration(&path.key("max"), written.max.as_ref(), defaults::RETRY_MAX, range);
         if backoff > max {
-            let (backoff, max) = (humantime::format_duration(backoff), humantime::format_duration(max));
+            let (backoff, max) = (format_duration(backoff), format_duration(max));
             let key = if written.backoff.is_some() { "backoff" } else { "max" };
-            self.error(
+            self.conflict(
                 &path.key(key),
                 format!("the first wait, {backoff}, is longer than the longest, {max}"),
                 "`backoff` must not be above `max`",

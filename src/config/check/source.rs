@@ -49,14 +49,7 @@ impl Checker<'_> {
             }
         }
         let cluster = self.cluster(path, written.cluster.as_deref());
-        let mut properties = BTreeMap::new();
-        if let Some(written) = clusters.get(&cluster) {
-            let place = KeyPath::root().key("clusters").key(&cluster);
-            let names = ["bootstrap.servers"].into_iter().chain(written.properties.keys().map(String::as_str));
-            self.properties(&place, names, &mut properties);
-        }
-        let names = written.properties.keys().map(String::as_str);
-        self.properties(&path.key("properties"), names, &mut properties);
+        let properties = self.properties(path, &cluster, written, clusters.get(&cluster));
         Kafka {
             cluster,
             properties,
@@ -74,25 +67,33 @@ impl Checker<'_> {
     }
 
     /// Takes the properties as they are written: librdkafka reads text, and `1e3` or `0x10` are not what JSON makes of them.
-    fn properties<'a>(
+    /// Those of the source go before those of the cluster.
+    fn properties(
         &mut self,
         path: &KeyPath,
-        names: impl Iterator<Item = &'a str>,
-        properties: &mut BTreeMap<String, Secret>,
-    ) {
-        for name in names {
-            let place = path.key(name);
-            let Some(text) = self.document.text(&place).map(str::to_owned) else { continue };
-            match (self.outside.property)(name, &text) {
-                Ok(()) => {
-                    properties.insert(name.to_owned(), Secret::new(text));
-                }
-                Err(why) => {
-                    let (message, help) = why.split_once('\n').unwrap_or((&why, ""));
-                    self.error(&place, message, help);
-                }
+        cluster: &str,
+        written: &written::Kafka,
+        of_cluster: Option<&written::Cluster>,
+    ) -> BTreeMap<String, Secret> {
+        let Some(of_cluster) = of_cluster else { return BTreeMap::new() };
+        let cluster = KeyPath::root().key("clusters").key(cluster);
+        let own = path.key("properties");
+        let names = ["bootstrap.servers"].into_iter().chain(of_cluster.properties.keys().map(String::as_str));
+        let places = names
+            .map(|name| (name, cluster.key(name)))
+            .chain(written.properties.keys().map(|name| (name.as_str(), own.key(name))));
+        let places: BTreeMap<&str, KeyPath> = places.collect();
+        let text = |place: &KeyPath| Secret::new(self.document.text(place).unwrap_or_default());
+        let properties = places.iter().map(|(name, place)| ((*name).to_owned(), text(place))).collect();
+        let whole = !self.pruned.iter().any(|gone| gone.starts_with(&cluster) || gone.starts_with(&own));
+        for (property, message) in (self.outside.properties)(&properties) {
+            match property.as_deref().map(|name| (name, places.get(name))) {
+                Some((name, place)) => self.error(place.unwrap_or(&own), format!("`{name}`: {message}"), ""),
+                None if whole => self.error(&own, format!("the properties contradict one another: {message}"), ""),
+                None => {}
             }
         }
+        properties
     }
 
     /// The name of the cluster that is meant; empty where there is none.
@@ -112,11 +113,11 @@ impl Checker<'_> {
             (None, [only]) => only.clone(),
             (None, []) => {
                 let help = "add one: `clusters: { main: { bootstrap.servers: \"localhost:9092\" } }`";
-                self.error(&path.key("cluster"), "there is no cluster to read from", help);
+                self.conflict(&path.key("cluster"), "there is no cluster to read from", help);
                 String::new()
             }
             (None, several) => {
-                self.error(&path.key("cluster"), "`cluster` is missing, and there are several", accepted(several));
+                self.conflict(&path.key("cluster"), "`cluster` is missing, and there are several", accepted(several));
                 String::new()
             }
         }
@@ -142,7 +143,7 @@ impl Checker<'_> {
         let written = written.unwrap_or(&nothing);
         if written.format.is_none() && written.malformed.is_some() {
             let help = "say what keys must be: `format: utf8 | uuid | integer | json | { regex: … }`";
-            self.error(&path.key("malformed"), "`malformed` has no meaning without `format`", help);
+            self.conflict(&path.key("malformed"), "`malformed` has no meaning without `format`", help);
         }
         Keys {
             missing: written.missing.unwrap_or(MissingKey::DeadLetter),

@@ -17,6 +17,9 @@ pub fn template(text: &str, resolve: impl Fn(&str) -> PathBuf) -> Result<PathTem
         let help = "write the directory itself, absolute or below the configuration file's".to_owned();
         return Err((format!("`{text}` leaves its directory by `..`"), help));
     }
+    if text.contains('\0') {
+        return Err(("the path holds a zero byte".to_owned(), "no file can be named so".to_owned()));
+    }
     let is_file = !matches!(text.rsplit('/').next(), None | Some("" | "."));
     if !is_file {
         return Err((

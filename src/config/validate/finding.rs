@@ -4,6 +4,7 @@ use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{JsonType, ValidationError};
 use serde_json::Value;
 
+use super::alternatives;
 use crate::config::document::Document;
 use crate::config::errors::Errors;
 use crate::config::path::{KeyPath, Segment};
@@ -15,19 +16,45 @@ use crate::config::written::NAME_PATTERN;
 #[derive(Debug)]
 pub struct Finding {
     pub path: KeyPath,
-    problem: Problem,
+    pub problem: Problem,
 }
 
 #[derive(Debug)]
-enum Problem {
-    UnknownKey { known: Vec<String> },
+pub enum Problem {
+    UnknownKey {
+        known: Vec<String>,
+    },
     BadName,
-    Missing { parent: KeyPath },
-    WrongType { found: Value, expected: String, scalar: bool },
-    NotOneOf { found: Value, options: Vec<String> },
-    NotLike { found: Value, expected: String },
-    TooFew { expected: String },
-    OutOfRange { found: Value, expected: String },
+    Missing {
+        parent: KeyPath,
+    },
+    WrongType {
+        found: Value,
+        expected: String,
+        scalar: bool,
+    },
+    NotOneOf {
+        found: Value,
+        options: Vec<String>,
+    },
+    NotLike {
+        found: Value,
+        expected: String,
+    },
+    TooFew {
+        expected: String,
+    },
+    TooMany {
+        limit: u64,
+    },
+    OutOfRange {
+        found: Value,
+        expected: String,
+    },
+    /// A mapping that says which alternative it is by its only key.
+    NotOneKey {
+        options: Vec<String>,
+    },
 }
 
 /// The name that people know the value by, where the schema has one.
@@ -41,7 +68,7 @@ impl Finding {
         let one = |path, problem| vec![Self { path, problem }];
         match error.kind() {
             ValidationErrorKind::OneOfNotValid { context } | ValidationErrorKind::AnyOf { context } => {
-                of_alternatives(context, path, found(), root)
+                alternatives::choose(context, path, found(), root)
             }
             ValidationErrorKind::AdditionalProperties { unexpected } => {
                 let known = keys_of(error);
@@ -82,6 +109,9 @@ impl Finding {
             ValidationErrorKind::MinProperties { limit } => {
                 one(path, Problem::TooFew { expected: format!("needs at least {limit} entry") })
             }
+            ValidationErrorKind::MaxItems { limit } | ValidationErrorKind::MaxProperties { limit } => {
+                one(path, Problem::TooMany { limit: *limit })
+            }
             ValidationErrorKind::Minimum { limit } => {
                 one(path, Problem::OutOfRange { found: found(), expected: format!("at least {limit}") })
             }
@@ -102,6 +132,22 @@ impl Finding {
             Problem::Missing { parent } => parent,
             _ => &self.path,
         }
+    }
+
+    /// What could stand there instead, so that the rest can be looked at.
+    pub fn replacement(&self) -> Option<Value> {
+        match &self.problem {
+            Problem::NotOneOf { found: Value::String(_), options } => options.first().cloned().map(Value::String),
+            Problem::Missing { parent } if *parent == KeyPath::root() && last_key(&self.path) == "version" => {
+                Some(1.into())
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the value is of another type than everything else that is wrong with it assumes.
+    pub fn is_about_type(&self) -> bool {
+        matches!(self.problem, Problem::WrongType { .. })
     }
 
     /// Whether a number or a boolean would do.
@@ -134,6 +180,9 @@ impl Finding {
             }
             Problem::WrongType { found, expected, .. } => {
                 let mut help = format!("accepted: {expected}");
+                if expected == "text" && matches!(found, Value::Number(_) | Value::Bool(_)) {
+                    help.push_str("; put it into quotes");
+                }
                 if let Value::String(text) = found
                     && expected.contains("`true`")
                     && matches!(text.to_ascii_lowercase().as_str(), "yes" | "no" | "on" | "off" | "y" | "n")
@@ -160,7 +209,13 @@ impl Finding {
                     format!("accepted: {expected}"),
                 );
             }
-            Problem::TooFew { expected } => errors.push(path, format!("{name} {expected}"), ""),
+            Problem::TooFew { expected } => errors.push(path, format!("{name} {expected}"), self.missing_help()),
+            Problem::TooMany { limit } => {
+                errors.push(path, format!("{name} has more than {limit} entries"), "split it");
+            }
+            Problem::NotOneKey { options } => {
+                errors.push(path, format!("{name} takes exactly one key"), accepted(options))
+            }
             Problem::OutOfRange { found, expected } => {
                 errors.push(
                     path,
@@ -186,58 +241,6 @@ impl Finding {
         }
         .to_owned()
     }
-}
-
-/// The alternative that is meant is the one that fits as a whole in kind: no complaint about the value's own type, nor about
-/// its `type` key.
-fn of_alternatives(
-    context: &[Vec<ValidationError<'static>>],
-    path: KeyPath,
-    found: Value,
-    root: &Value,
-) -> Vec<Finding> {
-    let alternatives: Vec<Vec<Finding>> =
-        context.iter().map(|errors| errors.iter().flat_map(|error| Finding::of(error, root)).collect()).collect();
-    let kind = path.key("type");
-    let misses = |finding: &Finding| {
-        (finding.path == path && !matches!(finding.problem, Problem::TooFew { .. } | Problem::OutOfRange { .. }))
-            || finding.path == kind
-    };
-    let mut meant = alternatives.iter().filter(|findings| !findings.iter().any(misses));
-    if let (Some(_), None) = (meant.next(), meant.next()) {
-        let index = alternatives.iter().position(|findings| !findings.iter().any(misses));
-        return index.and_then(|index| alternatives.into_iter().nth(index)).unwrap_or_default();
-    }
-    let all = || alternatives.iter().flatten();
-    let options_at = |place: &KeyPath| -> Vec<String> {
-        let of = |finding: &Finding| match &finding.problem {
-            Problem::NotOneOf { options, .. } if finding.path == *place => options.clone(),
-            _ => Vec::new(),
-        };
-        all().flat_map(of).collect()
-    };
-    let at_kind = options_at(&kind);
-    if !at_kind.is_empty() {
-        let found = found.get("type").cloned().unwrap_or_default();
-        return vec![Finding { path: kind, problem: Problem::NotOneOf { found, options: at_kind } }];
-    }
-    if let Some(missing) = all().position(|finding| finding.path == kind) {
-        return alternatives.into_iter().flatten().nth(missing).into_iter().collect();
-    }
-    let options = options_at(&path);
-    if found.is_string() && !options.is_empty() {
-        return vec![Finding { path, problem: Problem::NotOneOf { found, options } }];
-    }
-    let mut expected: Vec<String> = options.iter().map(|option| format!("`{option}`")).collect();
-    for finding in all().filter(|finding| finding.path == path) {
-        if let Problem::WrongType { expected: one, .. } = &finding.problem
-            && !(one == "text" && !options.is_empty())
-            && !expected.contains(one)
-        {
-            expected.push(one.clone());
-        }
-    }
-    vec![Finding { path, problem: Problem::WrongType { found, expected: expected.join(", "), scalar: false } }]
 }
 
 /// The keys that the schema knows where `error` stands.
@@ -300,7 +303,7 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn last_key(path: &KeyPath) -> String {
+pub fn last_key(path: &KeyPath) -> String {
     match path.segments().last() {
         Some(Segment::Key(key)) => key.clone(),
         _ => String::new(),

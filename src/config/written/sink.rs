@@ -58,6 +58,7 @@ pub struct Sqlite {
     pub table: String,
     /// Columns that are filled from the JSON value, by name. Without them the value is kept whole, in a column `value`.
     #[serde(default)]
+    #[schemars(extend("maxProperties" = defaults::MAX_COLUMNS))]
     pub columns: IndexMap<String, Column>,
     /// SQLite's page cache.
     #[schemars(extend("default" = defaults::SQLITE_CACHE))]
@@ -101,6 +102,7 @@ pub struct Http {
     pub delete: Option<Delete>,
     /// Headers of every request, by name.
     #[serde(default)]
+    #[schemars(extend("maxProperties" = defaults::MAX_HEADERS))]
     pub headers: IndexMap<String, String>,
     /// How the gateway identifies itself.
     pub auth: Option<Auth>,

@@ -24,7 +24,7 @@ pub struct Kafka {
     /// A name under `clusters`. May be left out when there is only one.
     pub cluster: Option<String>,
     /// The topics. They may be created later.
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1, max = defaults::MAX_TOPICS))]
     pub topics: Vec<String>,
     /// The consumer group is `<group>.<sink>`. Default: `tidegate.<route>`.
     #[schemars(length(min = 1))]
@@ -115,7 +115,10 @@ impl JsonSchema for Source {
 fn tagged(mut variant: Schema, kind: &str, required: bool) -> Schema {
     let object = variant.ensure_object();
     if let Some(properties) = object.get_mut("properties").and_then(Value::as_object_mut) {
-        properties.insert("type".to_owned(), json!({ "type": "string", "const": kind }));
+        let mut first = Map::new();
+        first.insert("type".to_owned(), json!({ "type": "string", "const": kind }));
+        first.append(properties);
+        *properties = first;
     }
     if required && let Some(required) = object.get_mut("required").and_then(Value::as_array_mut) {
         required.insert(0, "type".into());

@@ -3,11 +3,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::record::{Batch, TopicPartition};
 
-type Bytes = Option<Vec<u8>>;
+pub type Bytes = Option<Vec<u8>>;
 
 /// What a plugin means, in the plainest form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Meant {
+pub enum Meant {
     Keep,
     Drop,
     SetValue(Bytes),
@@ -17,14 +17,14 @@ enum Meant {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct MeantShape {
+pub struct MeantShape {
     /// The outer `None` = as the input has it.
-    key: Option<Bytes>,
-    value: Option<Bytes>,
-    headers: Option<Vec<(Vec<u8>, Bytes)>>,
+    pub key: Option<Bytes>,
+    pub value: Option<Bytes>,
+    pub headers: Option<Vec<(Vec<u8>, Bytes)>>,
 }
 
-fn encode(meant: &[Meant]) -> Verdicts {
+pub fn encode(meant: &[Meant]) -> Verdicts {
     let mut out = Verdicts { actions: vec![], lengths: vec![], data: vec![] };
     for one in meant {
         let action = match one {
@@ -190,7 +190,7 @@ fn an_answer_tells_the_most_that_it_does() {
     assert_eq!(effect(&[SET_VALUE, DROP], &[NULL]), Effect::Rows);
 }
 
-fn bytes() -> impl Strategy<Value = Bytes> {
+pub fn bytes() -> impl Strategy<Value = Bytes> {
     proptest::option::of(proptest::collection::vec(any::<u8>(), 0..5))
 }
 
@@ -201,7 +201,7 @@ fn meant_shape() -> impl Strategy<Value = MeantShape> {
         .prop_map(|(key, value, headers)| MeantShape { key, value, headers })
 }
 
-fn meant() -> impl Strategy<Value = Meant> {
+pub fn meant() -> impl Strategy<Value = Meant> {
     prop_oneof![
         Just(Meant::Keep),
         Just(Meant::Drop),

@@ -4,7 +4,6 @@ use crate::delivery::OnError;
 use crate::record::Batch;
 use crate::sink::testing::{Lane, Row, delete, put, rejected};
 use proptest::prelude::*;
-use std::path::Path;
 
 fn settings(dir: &Path, rest: &str, rotate_size: u64) -> Settings {
     Settings { path: PathTemplate { root: dir.join("out"), rest: rest.to_owned() }, rotate_size }

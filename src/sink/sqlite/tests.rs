@@ -317,8 +317,10 @@ fn what_is_not_ours_is_left_alone() {
     assert!(error.contains("as a SQLite database"), "{error}");
 }
 
-/// Writes records of which each makes the given outputs; `None` = a tombstone.
-fn write_outputs(f: &mut Fixture, records: &[(i64, &str, &[(&str, Option<&str>)])]) {
+/// A record's offset, key, and the keys and values of its outputs; `None` = a tombstone.
+type Made<'a> = (i64, &'a str, &'a [(&'a str, Option<&'a str>)]);
+
+fn write_outputs(f: &mut Fixture, records: &[Made<'_>]) {
     let partition = TopicPartition::new("t", 0);
     let (mut input, mut rows, mut marks) = (Batch::new(partition.clone()), Batch::new(partition), Vec::new());
     for (index, (offset, key, outputs)) in records.iter().enumerate() {
@@ -385,6 +387,9 @@ enum Op {
     Reject,
 }
 
+/// Offset, time, key, value, and what becomes of them.
+type Step = (i64, i64, String, String, Op);
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
@@ -409,7 +414,7 @@ proptest! {
         let mut time = 0i64;
         let mut next: BTreeMap<i32, i64> = BTreeMap::new();
         for (ops, restart, repeat) in writes {
-            let mut per_partition: BTreeMap<i32, Vec<(i64, i64, String, String, Op)>> = BTreeMap::new();
+            let mut per_partition: BTreeMap<i32, Vec<Step>> = BTreeMap::new();
             for (partition, key, op) in ops {
                 time += 1;
                 let offset = next.entry(partition).or_default();

@@ -1,0 +1,541 @@
+//! Kafka, driven by the lane's poll thread.
+//!
+//! | what | how |
+//! |---|---|
+//! | records | the partitions' queues are forwarded to one data queue, drained in batches ([`queue`]) |
+//! | back-pressure | not draining it: librdkafka stops fetching when it is full; events are polled all the same |
+//! | events | librdkafka's callbacks fill an inbox ([`context`]), which [`KafkaSource::poll`] empties |
+//! | rebalance | told to the lane and answered from the loop, by [`KafkaSource::assign`] and [`KafkaSource::release`] |
+//! | position | end-of-partition messages, which come in order behind the records and past markers, aborted and compacted ones |
+//! | ends, topics | asked for on a thread of its own ([`lookup`]); then from statistics, each second |
+//!
+//! librdkafka pauses what we keep during a rebalance, throws its prefetched messages away, and goes on from its own idea
+//! of our position. That idea is one too far where the last message of a batch call was an end of partition. So each
+//! answer to a rebalance ends with a seek to the position that is known here.
+
+mod context;
+mod health;
+mod lookup;
+mod partitions;
+mod queue;
+mod settings;
+mod statistics;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use crossbeam_channel::bounded;
+use rdkafka::consumer::{BaseConsumer, Consumer, RebalanceProtocol};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+
+use self::context::{Context, Rebalance};
+use self::health::Watch;
+use self::lookup::{Answer, Lookup, Question};
+use self::partitions::Partitions;
+use self::queue::DataQueue;
+pub use self::settings::{Membership, PropertyError, RESERVED, validate};
+use super::{CommitMode, Demand, Event, Progress, Source};
+use crate::config::{Kafka, Start};
+use crate::record::{Batch, NextOffset, TopicPartition};
+
+/// Events taken from librdkafka per poll, so that records get their turn.
+const EVENTS_PER_POLL: usize = 32;
+
+/// How long a commit before a hand-over, or at the end, may take.
+const SYNC_COMMIT_LIMIT: Duration = Duration::from_secs(5);
+
+/// Commits on their way; with one a second, that many seconds without an answer.
+const MAX_OPEN_COMMITS: u64 = 4;
+
+/// How long librdkafka's own thread may take to move kept partitions to their position.
+const SEEK_LIMIT: Duration = Duration::from_secs(10);
+
+/// Between two looks while waiting for librdkafka.
+const SERVE_INTERVAL: Duration = Duration::from_millis(20);
+
+pub struct KafkaSource {
+    /// Before the consumer: it holds messages and a queue of it.
+    queue: DataQueue,
+    lookup: Lookup,
+    consumer: Arc<BaseConsumer<Context>>,
+    membership: Membership,
+    start: Start,
+    group: String,
+    partitions: Partitions,
+    /// Told to the lane and not answered yet.
+    open: Option<Rebalance>,
+    /// Those that come after.
+    rebalances: VecDeque<Rebalance>,
+    /// The lane's answer to an assignment, while the start of `latest` is looked up.
+    resolving: Option<Vec<(TopicPartition, Option<NextOffset>)>>,
+    /// Of [`Membership::Local`]: the partitions that the lane was told of.
+    announced: BTreeSet<TopicPartition>,
+    /// No assignment was answered yet.
+    fresh: bool,
+    ready: VecDeque<Event>,
+    watch: Watch,
+    commits: u64,
+}
+
+impl KafkaSource {
+    /// Makes the consumer of one lane; it begins to connect. `budget` is in bytes.
+    ///
+    /// # Errors
+    /// When librdkafka refuses the properties, or no thread can be had.
+    pub fn try_new(settings: &Kafka, group: &str, membership: Membership, budget: usize) -> anyhow::Result<Self> {
+        let config = settings::consumer(&settings.properties, group, budget);
+        let context = Context::new(group, settings::is_read_committed(&settings.properties));
+        let consumer: BaseConsumer<Context> = config
+            .create_with_context(context)
+            .with_context(|| format!("failed to make a consumer for cluster `{}`", settings.cluster))?;
+        let consumer = Arc::new(consumer);
+        if membership == Membership::Shared {
+            let topics: Vec<_> = settings.topics.iter().map(String::as_str).collect();
+            consumer.subscribe(&topics)?;
+        }
+        let lookup = lookup::Settings {
+            topics: settings.topics.clone(),
+            group: group.to_owned(),
+            inspect: settings.inspect_topics.then(|| settings::admin(&settings.properties)),
+            discover: membership == Membership::Local,
+        };
+        Ok(Self {
+            queue: DataQueue::new(consumer.clone()),
+            lookup: Lookup::start(consumer.clone(), lookup).context("failed to start a thread")?,
+            consumer,
+            membership,
+            start: settings.start,
+            group: group.to_owned(),
+            partitions: Partitions::default(),
+            open: None,
+            rebalances: VecDeque::new(),
+            resolving: None,
+            announced: BTreeSet::new(),
+            fresh: true,
+            ready: VecDeque::new(),
+            watch: Watch::default(),
+            commits: 0,
+        })
+    }
+
+    /// Lets librdkafka run its callbacks, waiting up to `wait` for the first.
+    fn serve(&mut self, wait: Duration) -> anyhow::Result<()> {
+        let mut wait = wait;
+        for _ in 0..EVENTS_PER_POLL {
+            let before = self.consumer.context().inbox().callbacks;
+            match self.consumer.poll(wait) {
+                Some(Ok(_)) => bail!("a record came beside the data queue"),
+                Some(Err(error)) => self.consumer_error(error)?,
+                None if self.consumer.context().inbox().callbacks == before => break,
+                None => {}
+            }
+            wait = Duration::ZERO;
+        }
+        Ok(())
+    }
+
+    /// An error that concerns no partition of ours.
+    fn consumer_error(&mut self, error: KafkaError) -> anyhow::Result<()> {
+        if let KafkaError::MessageConsumptionFatal(_) = error {
+            return Err(error).context("the consumer cannot go on");
+        }
+        match error.rdkafka_error_code() {
+            Some(RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic) => {
+                self.lookup.ask(Question::Topics);
+            }
+            Some(RDKafkaErrorCode::PollExceeded) => {
+                tracing::warn!(group = self.group, "left the group: nothing was polled for `max.poll.interval.ms`");
+            }
+            _ => {
+                tracing::warn!(%error, group = self.group, "kafka consumer error");
+                self.watch.group_refused(Some(error.to_string()));
+                self.lookup.ask(Question::Topics);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what the callbacks left in the inbox.
+    fn take_inbox(&mut self) -> anyhow::Result<()> {
+        let (rebalances, statistics, errors) = {
+            let mut inbox = self.consumer.context().inbox();
+            let inbox = &mut *inbox;
+            (std::mem::take(&mut inbox.rebalances), inbox.statistics.take(), std::mem::take(&mut inbox.errors))
+        };
+        self.rebalances.extend(rebalances);
+        for (code, reason) in errors {
+            match code {
+                RDKafkaErrorCode::Fatal => bail!("the consumer cannot go on: {reason}"),
+                RDKafkaErrorCode::AllBrokersDown => self.watch.unreachable(reason),
+                _ => self.watch.failed(&reason),
+            }
+            self.lookup.ask(Question::Topics);
+        }
+        let progress: Vec<Progress> = statistics
+            .into_iter()
+            .flatten()
+            .filter_map(|ends| {
+                let slot = self.partitions.find(&ends.topic, ends.partition)?;
+                self.partitions.get(slot).statistics(ends.low, ends.end)
+            })
+            .collect();
+        if !progress.is_empty() {
+            self.ready.push_back(Event::Progress(progress));
+        }
+        Ok(())
+    }
+
+    fn take_answers(&mut self) -> anyhow::Result<()> {
+        while let Ok(answer) = self.lookup.answers.try_recv() {
+            match answer {
+                Answer::Ends { partition, low, end } => {
+                    if let Some(slot) = self.partitions.find(&partition.topic, partition.partition) {
+                        let progress = self.partitions.get_mut(slot).ends(low, end);
+                        self.ready.push_back(Event::Progress(vec![progress]));
+                    }
+                }
+                Answer::Latest(ends) => self.resolved(ends)?,
+                Answer::Topics(topics) => {
+                    self.watch.answered(&topics.missing, topics.refused.clone());
+                    if self.membership == Membership::Local {
+                        self.discover(&topics);
+                    }
+                }
+                Answer::Unreachable(reason) => self.watch.unreachable(reason),
+                Answer::Warning(warning) => self.ready.push_back(Event::Warning(warning)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Of a local lane: the partitions that came and went, as a rebalance of our own making.
+    fn discover(&mut self, topics: &lookup::Topics) {
+        let news: Vec<_> = topics.partitions.difference(&self.announced).cloned().collect();
+        // A topic that is refused or has no leader for a moment is not gone.
+        let is_gone = |partition: &&TopicPartition| topics.missing.iter().any(|topic| **topic == *partition.topic);
+        let gone: Vec<_> = self.announced.iter().filter(is_gone).cloned().collect();
+        if !gone.is_empty() {
+            self.announced.retain(|partition| !gone.contains(partition));
+            self.rebalances.push_back(Rebalance::Revoke { partitions: gone, lost: false });
+        }
+        if !news.is_empty() {
+            self.announced.extend(news.iter().cloned());
+            self.rebalances.push_back(Rebalance::Assign(news));
+        }
+    }
+
+    /// Tells the lane of the next rebalance, when none is open.
+    fn next_rebalance(&mut self) -> anyhow::Result<()> {
+        while self.open.is_none() {
+            let Some(rebalance) = self.rebalances.pop_front() else { return Ok(()) };
+            tracing::info!(?rebalance, group = self.group, "rebalance");
+            self.watch.group_refused(None);
+            self.open = Some(rebalance.clone());
+            match rebalance {
+                Rebalance::Assign(partitions) if partitions.is_empty() => self.begin(&[])?,
+                Rebalance::Revoke { partitions, .. } if partitions.is_empty() => self.give_up(&partitions)?,
+                Rebalance::Assign(partitions) => self.ready.push_back(Event::Assign(partitions)),
+                Rebalance::Revoke { partitions, lost } => {
+                    self.partitions.revoke(&partitions);
+                    self.ready.push_back(Event::Revoke { partitions, lost });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn resolved(&mut self, ends: Vec<(TopicPartition, NextOffset)>) -> anyhow::Result<()> {
+        let Some(mut starts) = self.resolving.take() else { return Ok(()) };
+        for (partition, start) in &mut starts {
+            let end = ends.iter().find(|(candidate, _)| candidate == partition);
+            *start = start.or(end.map(|(_, end)| *end));
+        }
+        self.begin(&starts)?;
+        // So that the start stays where it is, whatever happens before the first record is finished.
+        if !ends.is_empty()
+            && let Err(error) = self.commit(&ends, CommitMode::Async)
+        {
+            tracing::warn!(%error, group = self.group, "failed to commit the start");
+        }
+        Ok(())
+    }
+
+    /// Answers the open assignment.
+    fn begin(&mut self, starts: &[(TopicPartition, Option<NextOffset>)]) -> anyhow::Result<()> {
+        let mut list = TopicPartitionList::with_capacity(starts.len());
+        for (partition, start) in starts {
+            self.queue.forward(&partition.topic, partition.partition)?;
+            let mut element = list.add_partition(&partition.topic, partition.partition);
+            match (start, self.membership) {
+                (Some(start), _) => element.set_offset(Offset::Offset(start.0))?,
+                (None, Membership::Local) => element.set_offset(Offset::Beginning)?,
+                // Unset: librdkafka asks for the group's offset, as often as it takes.
+                (None, Membership::Shared) => {}
+            }
+        }
+        if self.is_eager() {
+            self.partitions.clear();
+            self.consumer.assign(&list)?;
+        } else {
+            self.consumer.incremental_assign(&list)?;
+        }
+        if self.membership == Membership::Shared {
+            self.go_on_from_here()?;
+        }
+        for (partition, start) in starts {
+            self.partitions.insert(partition.clone(), *start);
+        }
+        if !starts.is_empty() {
+            let partitions = starts.iter().map(|(partition, _)| partition.clone()).collect();
+            ensure!(self.lookup.ask(Question::Ends(partitions)), "too many questions to the broker are open");
+        }
+        self.open = None;
+        Ok(())
+    }
+
+    /// Answers the open revocation.
+    fn give_up(&mut self, partitions: &[TopicPartition]) -> anyhow::Result<()> {
+        let list = list_of(partitions);
+        match self.membership {
+            Membership::Shared => context::give_up(&self.consumer, &list)?,
+            Membership::Local => self.consumer.incremental_unassign(&list)?,
+        }
+        self.partitions.remove(partitions);
+        self.open = None;
+        self.go_on_from_here()
+    }
+
+    fn is_eager(&self) -> bool {
+        self.membership == Membership::Shared
+            && !matches!(self.consumer.rebalance_protocol(), RebalanceProtocol::Cooperative)
+    }
+
+    /// Moves every partition that we keep to the position that is known here. Messages that were taken from librdkafka and
+    /// not handed over come again.
+    fn go_on_from_here(&mut self) -> anyhow::Result<()> {
+        self.queue.clear();
+        let mut list = TopicPartitionList::new();
+        for (partition, next) in self.partitions.positions() {
+            list.add_partition_offset(&partition.topic, partition.partition, Offset::Offset(next))?;
+        }
+        if list.count() == 0 {
+            return Ok(());
+        }
+        let list = self.consumer.seek_partitions(list, SEEK_LIMIT)?;
+        for element in list.elements() {
+            element.error().with_context(|| {
+                format!("failed to go on reading `{}[{}]` after a rebalance", element.topic(), element.partition())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Takes records until the demand is met or there are none, waiting up to `wait` for the first.
+    fn drain(&mut self, demand: Demand, wait: Duration) -> anyhow::Result<Vec<Batch>> {
+        let mut batches: Vec<(usize, Batch)> = Vec::new();
+        let mut progress = Vec::new();
+        let (mut records, mut bytes) = (0, 0);
+        let mut place = None;
+        self.queue.fill(demand.records, Duration::ZERO);
+        if self.queue.peek().is_none() && !wait.is_zero() {
+            self.queue.fill(1, wait);
+        }
+        while records < demand.records && bytes < demand.bytes {
+            let Some(message) = self.queue.peek() else {
+                // What came while we waited for the first is rarely alone.
+                self.queue.fill(demand.records - records, Duration::ZERO);
+                if self.queue.peek().is_none() {
+                    break;
+                }
+                place = None;
+                continue;
+            };
+            let slot = match place {
+                Some((known, slot)) if known == message.place() => slot,
+                _ => {
+                    let slot = self.partitions.find(message.topic(), message.partition());
+                    place = Some((message.place(), slot));
+                    slot
+                }
+            };
+            let Some(slot) = slot.filter(|slot| self.partitions.get(*slot).is_open()) else {
+                self.queue.advance();
+                continue;
+            };
+            match message.error() {
+                None => {
+                    let state = self.partitions.get_mut(slot);
+                    state.hand_over(message.offset())?;
+                    state.error = None;
+                    let index = batches.iter().position(|(candidate, _)| *candidate == slot).unwrap_or_else(|| {
+                        let (records, bytes) = self.queue.run(demand.records - records);
+                        let partition = state.partition.clone();
+                        batches.push((slot, Batch::with_capacity(partition, records, bytes.min(demand.bytes))));
+                        batches.len() - 1
+                    });
+                    bytes += message.push_to(&mut batches[index].1);
+                    records += 1;
+                }
+                Some(RDKafkaErrorCode::PartitionEOF) => {
+                    progress.push(self.partitions.get_mut(slot).end(message.offset())?);
+                }
+                Some(code) => {
+                    let (text, partition) = (message.error_text(), &self.partitions.get(slot).partition);
+                    tracing::warn!(?code, %partition, text, group = self.group, "kafka partition error");
+                    let error = format!("{partition}: {text}");
+                    self.partitions.get_mut(slot).error = Some(error);
+                    self.lookup.ask(Question::Topics);
+                }
+            }
+            self.queue.advance();
+        }
+        if !progress.is_empty() {
+            self.ready.push_back(Event::Progress(progress));
+        }
+        Ok(batches.into_iter().map(|(_, batch)| batch).collect())
+    }
+
+    fn news(&mut self) -> anyhow::Result<Option<Event>> {
+        self.take_inbox()?;
+        self.take_answers()?;
+        self.next_rebalance()?;
+        if let Some(health) = self.watch.news(self.partitions.error()) {
+            self.ready.push_back(Event::Health(health));
+        }
+        Ok(self.ready.pop_front())
+    }
+}
+
+impl Source for KafkaSource {
+    fn poll(&mut self, demand: Demand, wait: Duration) -> anyhow::Result<Event> {
+        if let Some(event) = self.ready.pop_front() {
+            return Ok(event);
+        }
+        self.serve(Duration::ZERO)?;
+        if let Some(event) = self.news()? {
+            return Ok(event);
+        }
+        if demand.is_none() || self.partitions.is_empty() {
+            self.serve(wait)?;
+        } else {
+            let batches = self.drain(demand, wait)?;
+            if !batches.is_empty() {
+                return Ok(Event::Records(batches));
+            }
+        }
+        Ok(self.news()?.unwrap_or(Event::Idle))
+    }
+
+    fn assign(&mut self, starts: &[(TopicPartition, Option<NextOffset>)]) -> anyhow::Result<()> {
+        let Some(Rebalance::Assign(partitions)) = &self.open else { bail!("no assignment waits for an answer") };
+        ensure!(
+            partitions.len() == starts.len() && starts.iter().all(|(partition, _)| partitions.contains(partition)),
+            "an assignment is answered as a whole"
+        );
+        let unknown: Vec<_> =
+            starts.iter().filter(|(_, start)| start.is_none()).map(|(partition, _)| partition.clone()).collect();
+        let is_new = match self.membership {
+            Membership::Shared => !unknown.is_empty(),
+            Membership::Local => unknown.len() == starts.len(),
+        };
+        if std::mem::take(&mut self.fresh) && self.start == Start::Latest && is_new {
+            let ask_group = self.membership == Membership::Shared;
+            ensure!(
+                self.lookup.ask(Question::Latest { partitions: unknown, ask_group }),
+                "too many questions to the broker are open"
+            );
+            self.resolving = Some(starts.to_vec());
+            return Ok(());
+        }
+        self.begin(starts)
+    }
+
+    fn release(&mut self, partitions: &[TopicPartition]) -> anyhow::Result<()> {
+        let Some(Rebalance::Revoke { partitions: open, .. }) = self.open.clone() else {
+            bail!("no revocation waits for an answer");
+        };
+        ensure!(
+            open.len() == partitions.len() && partitions.iter().all(|partition| open.contains(partition)),
+            "a revocation is answered as a whole"
+        );
+        self.give_up(&open)
+    }
+
+    fn commit(&mut self, offsets: &[(TopicPartition, NextOffset)], mode: CommitMode) -> anyhow::Result<()> {
+        if offsets.is_empty() {
+            return Ok(());
+        }
+        let context = self.consumer.context().clone();
+        let (answered, failed) = {
+            let mut inbox = context.inbox();
+            (inbox.commits_answered, inbox.commit_error.take())
+        };
+        if mode == CommitMode::Async && self.commits - answered >= MAX_OPEN_COMMITS {
+            bail!("{MAX_OPEN_COMMITS} commits are not answered yet");
+        }
+        let mut list = TopicPartitionList::with_capacity(offsets.len());
+        for (partition, next) in offsets {
+            list.add_partition_offset(&partition.topic, partition.partition, Offset::Offset(next.0))?;
+        }
+        queue::commit(&self.consumer, &list)?;
+        self.commits += 1;
+        if mode == CommitMode::Async {
+            return failed.map_or(Ok(()), |error| bail!("the commit before failed: {error}"));
+        }
+        let deadline = Instant::now() + SYNC_COMMIT_LIMIT;
+        while context.inbox().commits_answered < self.commits {
+            ensure!(Instant::now() < deadline, "the commit was not answered within {SYNC_COMMIT_LIMIT:?}");
+            self.serve(SERVE_INTERVAL)?;
+        }
+        context.inbox().commit_error.take().map_or(Ok(()), |error| bail!(error))
+    }
+
+    fn close(self: Box<Self>, grace: Duration) {
+        let Self { queue, lookup, consumer, open, rebalances, membership, group, .. } = *self;
+        drop((queue, lookup));
+        consumer.context().close();
+        let (done, closed) = bounded(1);
+        // librdkafka may hang here, on a topic that was deleted or a broker that is gone. Then the thread is left behind.
+        let spawned = thread::Builder::new().name("kafka-close".to_owned()).spawn(move || {
+            for rebalance in open.into_iter().chain(rebalances).filter(|_| membership == Membership::Shared) {
+                answer_at_the_end(&consumer, &rebalance);
+            }
+            if consumer.close_queue().is_ok() {
+                while !consumer.closed() {
+                    drop(consumer.poll(SERVE_INTERVAL));
+                }
+            }
+            drop(consumer);
+            done.send(()).ok()
+        });
+        if spawned.is_err() || closed.recv_timeout(grace).is_err() {
+            tracing::warn!(group, ?grace, "the consumer did not close in time");
+        }
+    }
+}
+
+/// Closing waits for the answer to a rebalance that is open.
+fn answer_at_the_end(consumer: &BaseConsumer<Context>, rebalance: &Rebalance) {
+    let answered = match rebalance {
+        Rebalance::Revoke { partitions, .. } => context::give_up(consumer, &list_of(partitions)),
+        Rebalance::Assign(partitions) => match consumer.rebalance_protocol() {
+            RebalanceProtocol::Cooperative => consumer.incremental_assign(&list_of(partitions)),
+            _ => consumer.assign(&list_of(partitions)),
+        },
+    };
+    if let Err(error) = answered {
+        tracing::debug!(%error, "failed to answer a rebalance while closing");
+    }
+}
+
+fn list_of(partitions: &[TopicPartition]) -> TopicPartitionList {
+    let mut list = TopicPartitionList::with_capacity(partitions.len());
+    for partition in partitions {
+        list.add_partition(&partition.topic, partition.partition);
+    }
+    list
+}
