@@ -31,6 +31,10 @@ impl Blocking for Scripted {
         None
     }
 
+    fn keeps_latest(&self) -> bool {
+        true
+    }
+
     fn write(&mut self, deliveries: &[Delivery]) -> Result<(), WriteError> {
         *self.calls.lock().unwrap() += 1;
         if let Some(error) = self.answers.lock().unwrap().pop() {
@@ -179,6 +183,7 @@ fn when_the_tries_are_used_up_the_policy_takes_the_whole_group() {
     assert_eq!(*sink.calls.lock().unwrap(), 3);
     assert_eq!(lane.dead_offsets(), [0, 1, 2], "a delete that a dropped version owes is work too");
     assert_eq!(lane.dead_letters()[0]["attempts"], 3);
+    assert_eq!(lane.context.metrics.stale.get(), 3);
     running.inlet.send(lane.delivery("t", 0, &[put(3, "d", "1")])).unwrap();
     lane.done();
     assert_eq!(sink.written(), ["d"]);
