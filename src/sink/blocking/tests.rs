@@ -97,7 +97,9 @@ fn transient_failures_hold_the_lane_and_show_until_they_pass() {
 #[test]
 fn a_stop_cuts_a_wait_short_and_acknowledges_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let mut lane = Lane::with(dir.path(), SinkKind::Discard, |sink| sink.retry.backoff = Duration::from_secs(3600));
+    let mut lane = Lane::with(dir.path(), SinkKind::Discard, |sink| {
+        (sink.retry.backoff, sink.retry.max) = (Duration::from_secs(3600), Duration::from_secs(3600));
+    });
     let context = Context { stop: lane.context.stop.clone(), ..lane.context.clone() };
     let running = start(context, Box::new(Scripted::answering(transient(1)))).unwrap();
     running.inlet.send(lane.delivery("t", 0, &[put(0, "a", "1")])).unwrap();

@@ -425,7 +425,12 @@ fn an_answer_that_takes_too_long_is_a_failure_that_passes() {
 
 #[test]
 fn a_stop_cuts_retries_short_and_acknowledges_nothing() {
-    let mut f = Fixture::with(|_| {}, |sink| sink.retry.backoff = Duration::from_secs(3600));
+    let mut f = Fixture::with(
+        |_| {},
+        |sink| {
+            (sink.retry.backoff, sink.retry.max) = (Duration::from_secs(3600), Duration::from_secs(3600));
+        },
+    );
     f.receiver.script("/a", [503]);
     f.send(&[put(0, "a", "1")]);
     eventually("the wait", || !f.lane.waits.lock().unwrap().is_empty());
