@@ -20,6 +20,8 @@ const OVERRIDE: &str = "RUST_LOG";
 const TAMED: &[(&str, LevelFilter)] = &[
     ("librdkafka", LevelFilter::ERROR),
     ("rdkafka", LevelFilter::ERROR),
+    // It complains whenever a consumer is dropped that was closed before, which is how the source closes them.
+    ("rdkafka::consumer::base_consumer", LevelFilter::OFF),
     ("cranelift_codegen", LevelFilter::WARN),
     ("cranelift_frontend", LevelFilter::WARN),
     ("regalloc2", LevelFilter::WARN),
@@ -106,7 +108,8 @@ pub fn parse(text: &str) -> Result<EnvFilter, BadFilter> {
 }
 
 fn names(directive: &str, target: &str) -> bool {
-    directive.split(['=', '[']).next().is_some_and(|module| module.split("::").next() == Some(target))
+    let library = |module: &str| module.split("::").next().map(str::to_owned);
+    directive.split(['=', '[']).next().is_some_and(|module| library(module) == library(target))
 }
 
 #[cfg(test)]
@@ -130,6 +133,8 @@ mod tests {
         assert!(has("info", "info"));
         assert!(has("debug", "wasmtime=warn"));
         assert!(has("debug", "hyper=info"));
+        assert!(has("info", "rdkafka::consumer::base_consumer=off"));
+        assert!(!has("info,rdkafka=info", "rdkafka::consumer::base_consumer=off"));
         assert!(!has("debug,librdkafka=debug", "librdkafka=error"));
         assert!(has("debug,librdkafka=debug", "librdkafka=debug"));
         assert!(has("debug,librdkafka=debug", "rdkafka=error"));
@@ -138,10 +143,10 @@ mod tests {
     #[test]
     fn taming_never_makes_a_library_louder() {
         assert_eq!(filter("off"), ["off"]);
-        assert_eq!(filter("error"), ["error"]);
+        assert_eq!(filter("error"), ["error", "rdkafka::consumer::base_consumer=off"]);
         assert!(!has("warn", "wasmtime=warn"));
         assert!(!has("info", "hyper=info"));
-        assert_eq!(filter("tidegate=trace"), ["tidegate=trace"]);
+        assert_eq!(filter("tidegate=trace"), ["rdkafka::consumer::base_consumer=off", "tidegate=trace"]);
     }
 
     #[test]
