@@ -326,7 +326,12 @@ impl KafkaSource {
     /// Moves every partition that we keep to the position that is known here. Messages that were taken from librdkafka and
     /// not handed over come again.
     fn go_on_from_here(&mut self) -> anyhow::Result<()> {
-        self.queue.clear();
+        while let Some(message) = self.queue.peek() {
+            if let Some(slot) = self.partitions.find(message.topic(), message.partition()) {
+                self.partitions.get_mut(slot).put_back(message.offset());
+            }
+            self.queue.advance();
+        }
         let mut list = TopicPartitionList::new();
         for (partition, next) in self.partitions.positions() {
             list.add_partition_offset(&partition.topic, partition.partition, Offset::Offset(next))?;

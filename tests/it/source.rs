@@ -9,9 +9,9 @@ use tidegate::secret::Secret;
 use tidegate::source::kafka::{KafkaSource, Membership};
 use tidegate::source::{CommitMode, Demand, Event, Health, Source};
 
-use crate::harness::{Broker, Producer, Record, Topic, eventually, group, wait_for};
+use crate::harness::{Broker, Producer, Record, Topic, group, wait_for};
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 const WAIT: Duration = Duration::from_millis(20);
 const BUDGET: usize = 8 << 20;
 const ALL: Demand = Demand { records: 10_000, bytes: 64 << 20 };
@@ -347,7 +347,6 @@ fn a_topic_that_is_created_later_is_read_whole() {
         reader.until("all is well", |reader| reader.health.last() == Some(&Health::Ready));
         reader.close();
         late.delete();
-        eventually("the topic to go", LIMIT, &true, || group::committed("nobody", &late).iter().all(Option::is_none));
         let gone = Topic { broker: late.broker, name: late.name.clone(), partitions: 1 };
         wait_for("the topic to go", LIMIT, || (!exists(&gone)).then_some(()));
     }
@@ -405,6 +404,8 @@ fn partitions_that_move_between_two_members_are_read_once_each() {
     first.until_live(4);
     for round in 0..3 {
         let mut second = Reader::shared(&topic);
+        // Less than what is taken from librdkafka at once, so that a rebalance meets messages that are not handed over.
+        second.demand = Demand { records: 1000, bytes: 20 };
         let before = first.count();
         let start = Instant::now();
         // Both are polled while records arrive one by one, so that each rebalance meets partitions at their end.

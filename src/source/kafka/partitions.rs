@@ -38,6 +38,12 @@ impl Slot {
         self.next.map(NextOffset)
     }
 
+    /// What stands at `offset` was taken from librdkafka, which thinks of it as read, and is not handed over. Told in order,
+    /// so that only the first counts.
+    pub fn put_back(&mut self, offset: i64) {
+        self.next.get_or_insert(offset);
+    }
+
     /// The record at `offset` is about to be handed over.
     ///
     /// # Errors
@@ -170,6 +176,18 @@ mod tests {
         assert!(slot(Some(1_000_000)).hand_over(0).is_err());
         assert!(slot(Some(1_000_000)).end(10).is_err());
         assert!(slot(None).end(10).is_ok());
+    }
+
+    #[test]
+    fn what_was_taken_and_not_handed_over_is_where_reading_goes_on() {
+        let mut unread = slot(None);
+        unread.put_back(4);
+        unread.put_back(5);
+        assert_eq!(unread.position(), Some(NextOffset(4)));
+        let mut read = slot(None);
+        read.hand_over(2).expect("the first");
+        read.put_back(4);
+        assert_eq!(read.position(), Some(NextOffset(3)));
     }
 
     #[test]
