@@ -416,6 +416,6 @@ fn open_source(lane: &Lane, sink_keeps_offsets: bool) -> anyhow::Result<Box<dyn 
             let group = format!("{}.{}", settings.group, lane.sink.name);
             Box::new(kafka::KafkaSource::try_new(settings, &group, membership, lane.budget.fetch_queue)?)
         }
-        config::Source::Ndjson(settings) => Box::new(ndjson::NdjsonSource::try_new(settings)?),
+        config::Source::Ndjson(settings) => Box::new(ndjson::NdjsonSource::new(settings)),
     })
 }

@@ -150,6 +150,11 @@ pub trait Blocking: Send {
     /// See [`WriteError`]. After a `Rows` error the caller sets those rows' fate and calls again.
     fn write(&mut self, deliveries: &[Delivery]) -> Result<(), WriteError>;
 
+    /// Whether it holds the latest value per key, so that a dropped or rejected version matters to what an older one wrote.
+    fn keeps_latest(&self) -> bool {
+        false
+    }
+
     /// Called when nothing came for a while, and once before the end.
     fn idle(&mut self) {}
 }

@@ -4,6 +4,7 @@
 //! tells what it knows of positions, asks for an answer when partitions come or go, and commits what it is told to.
 
 pub mod kafka;
+pub mod ndjson;
 
 use std::time::Duration;
 

@@ -46,7 +46,9 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// Everything that is wrong with it, at once.
 pub fn load(path: &Path) -> Result<Plan, Errors> {
-    let Loaded { config, document } = config::load(path, &|properties| kafka::validate(properties).into_iter().map(|error| (error.property, error.message)).collect())?;
+    let Loaded { config, document } = config::load(path, &|properties| {
+        kafka::validate(properties).into_iter().map(|error| (error.property, error.message)).collect()
+    })?;
     let mut errors = Errors::new(document);
     let engine = match Engine::try_new(engine_settings(&config)) {
         Ok(engine) => engine,

@@ -184,7 +184,7 @@ mod tests {
             read: &|_| Err(std::io::ErrorKind::NotFound.into()),
             // Whether the plugins take their configurations is for them to say.
             standard: &|_| Some(b""),
-            property: &|_, _| Ok(()),
+            properties: &|_| Vec::new(),
         };
         let loaded = config::parse(&text, "tidegate.yaml", &outside).unwrap_or_else(|errors| panic!("{errors}"));
         let route = &loaded.config.routes[0];
@@ -209,7 +209,7 @@ mod tests {
         let expected = "
 The topic is delivered to three sinks, in 4.2 s, and its profiles go on changing. Look at
 
-  the state    {program} status --url http://127.0.0.1:8080
+  the state    target/debug/tidegate status --url http://127.0.0.1:8080
                curl http://127.0.0.1:8080/metrics
   SQLite       sqlite3 d/profiles.db \"SELECT key, value FROM profiles LIMIT 5\"
   the file     tail -n 3 d/audit/*.ndjson

@@ -29,6 +29,10 @@ const GROUP_BATCHES: usize = 4096;
 /// leave a lane room to read ahead meanwhile.
 const GROUP_BYTES: usize = 32 << 20;
 
+/// Rows in one write, which the last delivery may pass: what a sink works out for each of them, about a hundred bytes, is
+/// held beside the rows themselves.
+const GROUP_ROWS: usize = 100_000;
+
 /// How long nothing must come before the sink may tidy up.
 const IDLE_AFTER: Duration = Duration::from_millis(500);
 
@@ -108,11 +112,12 @@ impl Driver {
                 self.deliveries.recv().ok()?
             }
         };
-        let mut bytes = first.rows().data_bytes();
+        let (mut bytes, mut rows) = (first.rows().data_bytes(), first.rows().len());
         let mut deliveries = vec![first];
-        while bytes < GROUP_BYTES && deliveries.len() < GROUP_BATCHES {
+        while bytes < GROUP_BYTES && rows < GROUP_ROWS && deliveries.len() < GROUP_BATCHES {
             let Ok(delivery) = self.deliveries.try_recv() else { break };
             bytes += delivery.rows().data_bytes();
+            rows += delivery.rows().len();
             deliveries.push(delivery);
         }
         Some(Group { lettered: vec![HashSet::new(); deliveries.len()], deliveries })
@@ -185,7 +190,7 @@ impl Driver {
             };
             let Some(delay) = self.failed(&mut backoff, ErrorKind::SinkTransient, &error) else {
                 let cause = format!("{error:#}");
-                let changed = group.give_up(&self.context, &cause, backoff.failures());
+                let changed = group.give_up(&self.context, self.sink.keeps_latest(), &cause, backoff.failures());
                 self.count_rejected(changed, ErrorKind::SinkPermanent);
                 return Ok(Written::GaveUp);
             };
@@ -328,14 +333,14 @@ impl Group {
     }
 
     /// Gives every row that the sink had still to act on to the policy; returns how many there were.
-    fn give_up(&mut self, context: &Context, cause: &str, attempts: u32) -> u64 {
+    fn give_up(&mut self, context: &Context, keeps_latest: bool, cause: &str, attempts: u32) -> u64 {
         let sink = &context.sink;
         let mut changed = 0;
         for delivery in &mut self.deliveries {
             for row in 0..delivery.rows().len() {
                 let acts = match delivery.fate(row) {
                     Fate::Write => true,
-                    Fate::Drop => sink.on_drop == OnDrop::Delete,
+                    Fate::Drop => keeps_latest && sink.on_drop == OnDrop::Delete,
                     Fate::Reject(_) => false,
                 };
                 if acts {
@@ -345,7 +350,7 @@ impl Group {
                 }
             }
         }
-        if sink.on_reject == OnReject::Keep && sink.on_error != OnError::Halt {
+        if keeps_latest && sink.on_reject == OnReject::Keep && sink.on_error != OnError::Halt {
             context.metrics.stale.inc_by(changed);
         }
         changed

@@ -96,21 +96,29 @@ impl Sqlite {
 /// `synchronous` is `NORMAL`: a process that dies loses nothing, and a power cut may lose the last transactions whole, with
 /// the offsets in them, so that their records are read again from where the database says. `FULL` would pay a sync for
 /// each transaction and save only that reading.
-fn configure(connection: &Connection, settings: &Settings) -> rusqlite::Result<()> {
+fn configure(connection: &Connection, settings: &Settings) -> anyhow::Result<()> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
-    connection.pragma_update(None, "journal_mode", "WAL")?;
+    let mode: String = connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+    if mode != "wal" {
+        bail!("its file system cannot share memory between processes, which a write-ahead log needs; use a local disk");
+    }
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     // A negative size is in KiB, a positive one in pages.
     let kibibytes = i64::try_from(settings.cache / 1024).unwrap_or(i64::MAX);
     connection.pragma_update(None, "cache_size", -kibibytes)?;
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
-    connection.pragma_update(None, "journal_size_limit", LOG_BYTES)
+    connection.pragma_update(None, "journal_size_limit", LOG_BYTES)?;
+    Ok(())
 }
 
 impl Blocking for Sqlite {
     fn positions(&self) -> Option<Positions> {
         Some(self.positions.clone())
+    }
+
+    fn keeps_latest(&self) -> bool {
+        true
     }
 
     fn write(&mut self, deliveries: &[Delivery]) -> Result<(), WriteError> {

@@ -150,11 +150,20 @@ impl KafkaSource {
             Some(RDKafkaErrorCode::PollExceeded) => {
                 tracing::warn!(group = self.group, "left the group: nothing was polled for `max.poll.interval.ms`");
             }
-            _ => {
-                tracing::warn!(%error, group = self.group, "kafka consumer error");
-                self.watch.group_refused(Some(error.to_string()));
-                self.lookup.ask(Question::Topics);
+            Some(
+                code @ (RDKafkaErrorCode::GroupAuthorizationFailed
+                | RDKafkaErrorCode::TopicAuthorizationFailed
+                | RDKafkaErrorCode::InvalidGroupId
+                | RDKafkaErrorCode::InconsistentGroupProtocol
+                | RDKafkaErrorCode::UnsupportedAssignor
+                | RDKafkaErrorCode::InvalidSessionTimeout
+                | RDKafkaErrorCode::GroupMaxSizeReached),
+            ) => {
+                tracing::warn!(%error, group = self.group, "the broker refuses the group");
+                self.watch.group_refused(Some(format!("the broker refuses group `{}`: {code}", self.group)));
             }
+            // Of the connection: the error callback is told too, with the reason.
+            _ => tracing::debug!(%error, group = self.group, "kafka consumer error"),
         }
         Ok(())
     }
@@ -381,7 +390,7 @@ impl KafkaSource {
                     records += 1;
                 }
                 Some(RDKafkaErrorCode::PartitionEOF) => {
-                    progress.push(self.partitions.get_mut(slot).end(message.offset())?);
+                    progress.push((slot, self.partitions.get_mut(slot).end(message.offset())?));
                 }
                 Some(code) => {
                     let (text, partition) = (message.error_text(), &self.partitions.get(slot).partition);
@@ -394,7 +403,11 @@ impl KafkaSource {
             self.queue.advance();
         }
         if !progress.is_empty() {
-            self.ready.push_back(Event::Progress(progress));
+            // It is told behind the records of this drain, some of which may have come after the end that was met.
+            let progress = progress
+                .into_iter()
+                .map(|(slot, known)| Progress { position: self.partitions.get(slot).position(), ..known });
+            self.ready.push_back(Event::Progress(progress.collect()));
         }
         Ok(batches.into_iter().map(|(_, batch)| batch).collect())
     }

@@ -14,7 +14,7 @@ use tidegate::checkpoint::Checkpoint;
 use tidegate::config::{ComponentSource, Keys, Limits, MissingKey, PluginUse};
 use tidegate::delivery::{Delivery, Fate, Hold, OnError, Rejection, Span};
 use tidegate::metrics::Metrics;
-use tidegate::plugin::{Chain, Engine, EngineSettings, LoadError, Runner, RunnerContext, Stall};
+use tidegate::plugin::{Chain, ChainError, Engine, EngineSettings, Runner, RunnerContext, Stall};
 use tidegate::record::{Batch, NextOffset, TopicPartition};
 use tidegate::stop::Stop;
 
@@ -77,7 +77,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn try_new(plugins: &[PluginUse]) -> Result<Self, LoadError> {
+    fn try_new(plugins: &[PluginUse]) -> Result<Self, ChainError> {
         Self::on(&engine(), &all_keys(), plugins)
     }
 
@@ -85,8 +85,8 @@ impl Bench {
         Self::try_new(plugins).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    fn on(engine: &Engine, keys: &Keys, plugins: &[PluginUse]) -> Result<Self, LoadError> {
-        let chain = Chain::load(engine, keys, plugins)?;
+    fn on(engine: &Engine, keys: &Keys, plugins: &[PluginUse]) -> Result<Self, ChainError> {
+        let chain = Chain::load(engine, keys, plugins).map_err(|mut errors| errors.swap_remove(0))?;
         let metrics = Metrics::new();
         let stop = Stop::new();
         let runner = chain.open(RunnerContext {

@@ -31,6 +31,10 @@ impl Blocking for Scripted {
         None
     }
 
+    fn keeps_latest(&self) -> bool {
+        true
+    }
+
     fn write(&mut self, deliveries: &[Delivery]) -> Result<(), WriteError> {
         *self.calls.lock().unwrap() += 1;
         if let Some(error) = self.answers.lock().unwrap().pop() {
@@ -93,7 +97,9 @@ fn transient_failures_hold_the_lane_and_show_until_they_pass() {
 #[test]
 fn a_stop_cuts_a_wait_short_and_acknowledges_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let mut lane = Lane::with(dir.path(), SinkKind::Discard, |sink| sink.retry.backoff = Duration::from_secs(3600));
+    let mut lane = Lane::with(dir.path(), SinkKind::Discard, |sink| {
+        (sink.retry.backoff, sink.retry.max) = (Duration::from_secs(3600), Duration::from_secs(3600));
+    });
     let context = Context { stop: lane.context.stop.clone(), ..lane.context.clone() };
     let running = start(context, Box::new(Scripted::answering(transient(1)))).unwrap();
     running.inlet.send(lane.delivery("t", 0, &[put(0, "a", "1")])).unwrap();
@@ -179,6 +185,7 @@ fn when_the_tries_are_used_up_the_policy_takes_the_whole_group() {
     assert_eq!(*sink.calls.lock().unwrap(), 3);
     assert_eq!(lane.dead_offsets(), [0, 1, 2], "a delete that a dropped version owes is work too");
     assert_eq!(lane.dead_letters()[0]["attempts"], 3);
+    assert_eq!(lane.context.metrics.stale.get(), 3);
     running.inlet.send(lane.delivery("t", 0, &[put(3, "d", "1")])).unwrap();
     lane.done();
     assert_eq!(sink.written(), ["d"]);

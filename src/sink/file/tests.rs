@@ -273,6 +273,20 @@ fn more_partitions_than_open_files_are_written_all_the_same() {
     assert_eq!(f.offsets(&format!("{}.ndjson", OPEN_FILES + 2)), [0, 1]);
 }
 
+#[test]
+fn a_lane_writes_and_goes_on_from_its_own_offsets() {
+    let mut f = Fixture::new("{topic}.ndjson");
+    f.sink = None;
+    let running = crate::sink::start(f.lane.context.clone()).unwrap();
+    running.inlet.send(f.lane.delivery("t", 0, &[put(0, "a", "1"), rejected(1, "b", OnError::DeadLetter)])).unwrap();
+    assert_eq!(f.lane.done().next.0, 2);
+    assert!(running.join(std::time::Instant::now() + crate::sink::testing::SOON));
+    assert_eq!(f.offsets("t.ndjson"), [0]);
+    assert_eq!(f.lane.dead_offsets(), [1]);
+    f.reopen().unwrap();
+    assert_eq!(f.positions(), [(0, 2)]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 

@@ -372,6 +372,29 @@ fn a_receiver_that_is_not_there_is_waited_for() {
 }
 
 #[test]
+fn no_more_is_taken_than_the_task_may_hold() {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let receiver = Receiver::default();
+    let mut f = Fixture::at(receiver.clone(), socket.local_addr().unwrap(), |_| {}, |_| {});
+    let Way::Task(inlet) = f.running.inlet.0.clone() else { panic!("a task") };
+    let keys: Vec<String> = (0..1000).map(|n| (n % 20).to_string()).collect();
+    for first in (0..12_000).step_by(1000) {
+        let rows: Vec<_> = keys.iter().enumerate().map(|(n, key)| put(first + n as i64, key, "1")).collect();
+        f.send(&rows);
+    }
+    // 8192 rows are begun to be passed with the ninth delivery.
+    eventually("the limit", || inlet.max_capacity() - inlet.capacity() == 3);
+    drop(inlet);
+    receiver.serve(socket);
+    (0..12).for_each(|_| {
+        f.lane.done();
+    });
+    assert_eq!(f.lane.context.metrics.records_out.get(), 12_000);
+    f.finish();
+}
+
+#[test]
 fn a_receiver_that_asks_for_time_is_left_alone_by_every_key() {
     let mut f = Fixture::new();
     f.receiver.script("/a", [Answer { status: 429, headers: vec![("retry-after", "1")], body: "" }]);
@@ -402,7 +425,12 @@ fn an_answer_that_takes_too_long_is_a_failure_that_passes() {
 
 #[test]
 fn a_stop_cuts_retries_short_and_acknowledges_nothing() {
-    let mut f = Fixture::with(|_| {}, |sink| sink.retry.backoff = Duration::from_secs(3600));
+    let mut f = Fixture::with(
+        |_| {},
+        |sink| {
+            (sink.retry.backoff, sink.retry.max) = (Duration::from_secs(3600), Duration::from_secs(3600));
+        },
+    );
     f.receiver.script("/a", [503]);
     f.send(&[put(0, "a", "1")]);
     eventually("the wait", || !f.lane.waits.lock().unwrap().is_empty());

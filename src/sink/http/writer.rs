@@ -24,6 +24,10 @@ use crate::sink::retry::Backoff;
 use crate::sink::wait::Wait;
 use crate::sink::{Context, Halt, Receipt};
 
+/// Rows and dead letters in the task's hands, which the last delivery may pass. Each costs some 400 bytes beside its
+/// record; what waits in the inlet costs nothing more.
+const UNSETTLED: usize = 8192;
+
 pub struct Writer {
     context: Context,
     exchange: Exchange,
@@ -34,6 +38,8 @@ pub struct Writer {
     queue: Queue<Row>,
     /// The deliveries in hand, by sequence.
     pending: BTreeMap<u64, Pending>,
+    /// What [`Pending::left`] adds up to.
+    unsettled: usize,
     next_sequence: u64,
     /// Rows without a key so far.
     alone: u64,
@@ -73,6 +79,7 @@ impl Writer {
             deletes: settings.delete.is_some(),
             queue: Queue::default(),
             pending: BTreeMap::new(),
+            unsettled: 0,
             next_sequence: 0,
             alone: 0,
             under_way: 0,
@@ -99,7 +106,7 @@ impl Writer {
             }
             tokio::select! {
                 () = stop.stopped() => return,
-                delivery = deliveries.recv(), if open && self.halt.is_none() => match delivery {
+                delivery = deliveries.recv(), if open && self.has_room() => match delivery {
                     Some(delivery) => self.take(delivery),
                     None => open = false,
                 },
@@ -110,6 +117,10 @@ impl Writer {
         if let Some((_, halt)) = self.halt {
             self.context.tell_halt(halt);
         }
+    }
+
+    fn has_room(&self) -> bool {
+        self.halt.is_none() && self.unsettled < UNSETTLED
     }
 
     /// Whether everything before a halt, or everything, has come to its end.
@@ -130,7 +141,8 @@ impl Writer {
         }
         let delivery = Arc::new(delivery);
         // One for the taking itself, so that it is not finished before all of it is in the queue.
-        self.pending.insert(sequence, Pending { span: delivery.span, left: 1, lettered: HashSet::new() });
+        self.pending.insert(sequence, Pending { span: delivery.span, left: 0, lettered: HashSet::new() });
+        self.expect(sequence);
         let (mut nth, mut last_origin) = (0, None);
         for output in delivery.outputs() {
             nth = if last_origin == Some(output.origin_index) { nth + 1 } else { 0 };
@@ -168,9 +180,7 @@ impl Writer {
     }
 
     fn enqueue(&mut self, row: Row) {
-        if let Some(pending) = self.pending.get_mut(&row.sequence) {
-            pending.left += 1;
-        }
+        self.expect(row.sequence);
         let key = match row.key() {
             Some(key) => Key::Named(key.into()),
             None => Key::Alone(self.next_alone()),
@@ -215,7 +225,12 @@ impl Writer {
         let end = self.halt.as_ref().map_or(u64::MAX, |(sequence, _)| *sequence);
         let assignments = &self.context.assignments;
         let lost = |row: &mut Row| row.sequence >= end || !assignments.contains(row.delivery().span.assignment);
+        let last = entry.rows.len();
         let lost: Vec<Row> = entry.rows.extract_if(.., lost).collect();
+        if entry.rows.len() < last {
+            // Perhaps another row is sent now, whose tries are its own.
+            entry.failures = 0;
+        }
         lost.iter().for_each(|row| self.settle(row.sequence));
     }
 
@@ -329,9 +344,7 @@ impl Writer {
         if clears {
             row.action = Action::Clear;
             entry.rows.push(row);
-            if let Some(pending) = self.pending.get_mut(&sequence) {
-                pending.left += 1;
-            }
+            self.expect(sequence);
         }
         if self.queue.first(key).is_some_and(|entry| entry.rows.is_empty()) {
             self.queue.done(key);
@@ -348,7 +361,7 @@ impl Writer {
     fn push_letter(&mut self, sequence: u64, delivery: &Arc<Delivery>, origin: u32, rejection: Rejection) {
         let Some(pending) = self.pending.get_mut(&sequence) else { return };
         if pending.lettered.insert(origin) {
-            pending.left += 1;
+            self.expect(sequence);
             self.letters.push(Kept { sequence, delivery: Arc::clone(delivery), origin, rejection });
         }
     }
@@ -362,10 +375,19 @@ impl Writer {
         }
     }
 
+    /// One more row or dead letter of a delivery is to come to its end.
+    fn expect(&mut self, sequence: u64) {
+        if let Some(pending) = self.pending.get_mut(&sequence) {
+            pending.left += 1;
+            self.unsettled += 1;
+        }
+    }
+
     /// One row or dead letter of a delivery has come to its end; with the last, the delivery has.
     fn settle(&mut self, sequence: u64) {
         let Some(pending) = self.pending.get_mut(&sequence) else { return };
         pending.left -= 1;
+        self.unsettled -= 1;
         if pending.left > 0 {
             return;
         }

@@ -379,6 +379,22 @@ fn with_source_keys_a_rejected_version_leaves_all_rows() {
     assert_eq!(f.lane.context.metrics.stale.get(), 1);
 }
 
+#[test]
+fn a_lane_writes_keeps_what_is_refused_and_goes_on_from_its_own_offsets() {
+    let mut f = Fixture::new();
+    f.sink = None;
+    let running = crate::sink::start(f.lane.context.clone()).unwrap();
+    assert_eq!(running.positions, Some(Positions::new()));
+    let rows = [put(0, "a", "1"), (1, 0, None, Some(b"v"), Fate::Write), delete(2, "a"), put(3, "b", "2")];
+    running.inlet.send(f.lane.delivery("t", 0, &rows)).unwrap();
+    assert_eq!(f.lane.done().next.0, 4);
+    assert!(running.join(std::time::Instant::now() + crate::sink::testing::SOON));
+    assert_eq!(f.rows(), ["\"b\" \"2\""]);
+    assert_eq!(f.lane.dead_offsets(), [1]);
+    let running = crate::sink::start(f.lane.context.clone()).unwrap();
+    assert_eq!(running.positions, Some(BTreeMap::from([(TopicPartition::new("t", 0), NextOffset(4))])));
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Op {
     Put,

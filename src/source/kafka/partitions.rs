@@ -33,6 +33,11 @@ impl Slot {
         !self.revoked
     }
 
+    /// Everything visible below was handed over.
+    pub fn position(&self) -> Option<NextOffset> {
+        self.next.map(NextOffset)
+    }
+
     /// The record at `offset` is about to be handed over.
     ///
     /// # Errors

@@ -140,7 +140,7 @@ fn a_configuration_is_checked_by_the_schema_and_by_the_plugin() {
     plugin.configure(r#"{"fields": ["email"]}"#).unwrap();
     for config in ["{}", r#"{"fields": ["email"], "feilds": []}"#, r#"{"fields": []}"#, "not json"] {
         let error = plugin.configure(config).err().unwrap();
-        assert!(matches!(error, LoadError::Config(_)), "{config}: {error}");
+        assert!(matches!(error, tidegate::plugin::LoadError::Config(_)), "{config}: {error}");
     }
     let error = plugin.configure(r#"{"fields": [], "x": 1}"#).err().unwrap().to_string();
     assert!(error.contains("`/fields`") && error.contains("x"), "{error}");
