@@ -7,7 +7,7 @@ use tidegate::gateway::status::LaneState;
 
 use super::harness::oracle::{Dump, Sinks};
 use super::harness::profiles::{Profiles, write_plain, write_transactional};
-use super::harness::read::{line_count, lines, positions, sqlite};
+use super::harness::read::{line_count, lines, positions, segments, sqlite};
 use super::harness::receiver::Answer;
 use super::harness::{Broker, Producer, Receiver, Record, Site, Topic, eventually, group, route, route_from, wait_for};
 
@@ -117,16 +117,21 @@ fn a_record_that_a_plugin_drops_does_not_carry_the_commit_past_one_that_is_not_d
 #[test]
 fn a_stop_in_the_middle_leaves_every_record_in_the_file_once() {
     let topic = Topic::compacted(Broker::shared(), 1);
-    Producer::new(topic.broker).write(&topic, (0..50).map(|n| Record::put(format!("k{n}"), n.to_string())));
+    let record = |n: i64| Record::put(format!("k{n}"), n.to_string());
+    Producer::new(topic.broker).write(&topic, (0..50).map(record));
     let small = r#"sinks: { audit: { type: file, path: "audit/{topic}-{partition}.ndjson", rotate: { size: 1KiB } } }"#;
     let site = Site::new(topic.broker, &route(&topic, &[small]));
     // Whatever it has come to by then.
     site.start().stop();
     let mut again = site.start();
     again.wait_ready(LIMIT);
-    again.stop();
     assert_eq!(filed(&site), (0..50).map(|offset| (0, offset)).collect::<Vec<_>>());
-    assert!(super::harness::read::segments(&site.path("audit")).len() > 1, "it was rotated");
+    // The segment is full, so that the next line begins another; a stop right after changes nothing.
+    Producer::new(topic.broker).write(&topic, (50..60).map(record));
+    eventually("ten more lines", LIMIT, &60, || line_count(&site.path("audit")));
+    again.stop();
+    assert_eq!(filed(&site), (0..60).map(|offset| (0, offset)).collect::<Vec<_>>());
+    assert!(segments(&site.path("audit")).len() > 1, "it was rotated");
 }
 
 #[test]
@@ -161,13 +166,14 @@ fn a_local_sink_that_lost_its_state_reads_everything_again_whatever_the_group_sa
 fn a_partition_that_comes_later_is_read_from_its_beginning() {
     for start in ["earliest", "latest"] {
         let mut topic = Topic::compacted(Broker::shared(), 1);
-        let producer = Producer::new(topic.broker);
-        producer.write(&topic, [Record::put("old", "1")]);
+        Producer::new(topic.broker).write(&topic, [Record::put("old", "1")]);
         let site = Site::new(topic.broker, &route_from(&topic, &format!("start: {start}"), &[FILE]));
         let mut gateway = site.start();
         gateway.wait_ready(LIMIT);
         topic.grow(3);
-        producer.write(&topic, (0..6).map(|n| Record::put(format!("k{n}"), "2").to(1 + n % 2)));
+        // A client that knows the topic from before would refuse the new partitions for a while.
+        let late = (0..6).map(|n| Record::put(format!("k{n}"), "2").to(1 + n % 2));
+        Producer::new(topic.broker).write(&topic, late);
         let mut expected: Vec<(i64, i64)> = vec![(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)];
         if start == "earliest" {
             expected.insert(0, (0, 0));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::harness::read::{lines, positions, sqlite};
+use super::harness::read::{lines, positions, segments, sqlite};
 use super::harness::{Broker, Producer, Receiver, Record, Site, Topic, eventually, route, route_from};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -208,7 +208,7 @@ fn null_empty_and_absent_stay_apart_in_every_sink() {
     let site = Site::new(topic.broker, &route(&topic, &["sinks:", FILE, SQLITE, &http(&receiver)]));
     deliver(&site);
 
-    let text = std::fs::read_to_string(&super::harness::read::segments(&site.path("audit"))[0]).unwrap();
+    let text = std::fs::read_to_string(&segments(&site.path("audit"))[0]).unwrap();
     let expect = |line: usize, part: &str| {
         let line = text.lines().nth(line).unwrap();
         assert!(line.contains(part), "`{part}` in {line}");

@@ -6,18 +6,20 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 
-/// Key and value of every row, as text; empty when the database or its table does not exist yet.
+/// Key and value of every row, as text, with the replacement character for what is none; empty when the database or its table does not exist yet.
 pub fn sqlite(path: &Path, table: &str) -> BTreeMap<String, String> {
     let Ok(connection) = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY) else {
         return BTreeMap::new();
     };
     let Ok(mut select) =
-        connection.prepare(&format!(r#"SELECT CAST("key" AS TEXT), CAST("value" AS TEXT) FROM "{table}""#))
+        connection.prepare(&format!(r#"SELECT CAST("key" AS BLOB), CAST("value" AS BLOB) FROM "{table}""#))
     else {
         return BTreeMap::new();
     };
-    let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).expect("a table that can be read");
-    let rows: Vec<(String, String)> = rows.map(|row| row.expect("a row of two texts")).collect();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let rows =
+        select.query_map([], |row| Ok((text(row.get(0)?), text(row.get(1)?)))).expect("a table that can be read");
+    let rows: Vec<(String, String)> = rows.map(|row| row.expect("a row of two values")).collect();
     let count = rows.len();
     let map: BTreeMap<_, _> = rows.into_iter().collect();
     assert_eq!(map.len(), count, "rows share a key");
