@@ -95,8 +95,8 @@ fn a_chain_checks_filters_and_masks() {
     let count = |name| bench.metric(name, "");
     let counts = ["records_kept", "records_changed", "records_dropped", "records_rejected"].map(count);
     assert_eq!(counts, [1, 2, 1, 4]);
-    assert_eq!(bench.metric("errors", ",kind=\"Key\""), 2);
-    assert_eq!(bench.metric("errors", ",kind=\"PluginReject\""), 2);
+    assert_eq!(bench.metric("errors", ",kind=\"key\""), 2);
+    assert_eq!(bench.metric("errors", ",kind=\"plugin_reject\""), 2);
 }
 
 /// What is guilty in the second plugin is named by it, and what the first one changed stays changed.

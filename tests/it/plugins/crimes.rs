@@ -214,7 +214,7 @@ fn a_leak_is_met_by_a_fresh_instance() {
     for _ in 0..2 * (LIMITS.memory >> 16) {
         assert_eq!(rejected(&bench.run(batch(["leak", "good"]))), []);
     }
-    assert!(bench.metric("errors", ",kind=\"PluginMemory\"") >= 1);
+    assert!(bench.metric("errors", ",kind=\"plugin_memory\"") >= 1);
 }
 
 #[test]
@@ -229,9 +229,9 @@ fn several_guilty_records_are_each_found() {
     let delivery = bench.run(batch((0..1_000).map(crime)));
     let rows: Vec<usize> = rejected(&delivery).into_iter().map(|(row, _)| row).collect();
     assert_eq!(rows, [0, 251, 499, 500, 998, 999]);
-    assert_eq!(bench.metric("errors", ",kind=\"PluginTrap\""), 4);
-    assert_eq!(bench.metric("errors", ",kind=\"PluginVerdict\""), 1);
-    assert_eq!(bench.metric("errors", ",kind=\"PluginOther\""), 1);
+    assert_eq!(bench.metric("errors", ",kind=\"plugin_trap\""), 4);
+    assert_eq!(bench.metric("errors", ",kind=\"plugin_verdict\""), 1);
+    assert_eq!(bench.metric("errors", ",kind=\"plugin_other\""), 1);
 }
 
 /// A deadline counts from its call, however long the instance was idle, and is the same each time.

@@ -28,7 +28,7 @@ fn ten_thousand_traps_leave_memory_flat() {
     println!("10,000 traps in {:.1?}, {} KiB more resident", started.elapsed(), grown >> 10);
     assert_eq!(traps, 11_000);
     assert!(grown < 32 << 20, "{grown}");
-    assert_eq!(bench.metric("errors", ",kind=\"PluginTrap\""), 11_000);
+    assert_eq!(bench.metric("errors", ",kind=\"plugin_trap\""), 11_000);
 }
 
 /// A plugin that fails on everything is slowed: the lane shows why, and still gets through.
@@ -42,7 +42,7 @@ fn a_plugin_that_fails_on_everything_opens_the_circuit() {
     bench.runner.run(&mut bad).unwrap();
     assert_eq!(rejected(&bad).len(), 1_500);
     assert_eq!(
-        bench.metric("errors", ",kind=\"PluginTrap\""),
+        bench.metric("errors", ",kind=\"plugin_trap\""),
         1_500,
         "what was found before the stall is not tried again"
     );
