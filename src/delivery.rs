@@ -19,6 +19,9 @@ pub struct Span {
     pub assignment: u64,
     pub ticket: Ticket,
     pub next: NextOffset,
+    /// `false` = records at its end were cut off, since one of them halts the lane: `next` is where the first of them
+    /// stands, and finishing the rest acknowledges nothing.
+    pub whole: bool,
 }
 
 /// Why a record is rejected, and where on its way.
@@ -159,6 +162,19 @@ impl Delivery {
         assert_eq!(rows.len(), self.marks.len(), "one mark for each row");
         self.hold.resize(self.input.held_bytes() + rows.held_bytes());
         self.rows = Some(rows);
+    }
+
+    /// Cuts off the record at `origin` of the input, and all behind it. Returns whether anything is left.
+    pub fn cut_before(&mut self, origin: u32) -> bool {
+        let keep = (0..self.rows().len()).take_while(|&row| self.origin_index(row) < origin).count();
+        if let Some(first_cut) = self.input.offsets().get(origin as usize) {
+            self.span.next = NextOffset(*first_cut);
+            self.span.whole = false;
+        }
+        self.rows = self.rows.as_ref().map(|rows| rows.first(keep));
+        self.input = self.input.first(origin as usize);
+        self.marks.truncate(keep);
+        !self.input.is_empty()
     }
 
     /// Every row with its origin, in order.

@@ -43,7 +43,6 @@ pub struct LaneMetrics {
     pub plugin_seconds: Counter<f64, AtomicU64>,
     /// Seconds inside the sink, requests and transactions.
     pub sink_seconds: Counter<f64, AtomicU64>,
-    pub in_hand_bytes: Gauge,
     lane: LaneLabels,
     families: Families,
 }
@@ -218,7 +217,6 @@ impl Metrics {
             commits: f.commits.get_or_create_owned(&lane),
             plugin_seconds: f.plugin_seconds.get_or_create_owned(&lane),
             sink_seconds: f.sink_seconds.get_or_create_owned(&lane),
-            in_hand_bytes: f.in_hand_bytes.get_or_create_owned(&lane),
             lane,
             families: f.clone(),
         }
@@ -301,36 +299,6 @@ impl LaneMetrics {
         let LaneLabels { route, sink } = self.lane.clone();
         let labels = PluginLabels { route, sink, plugin: plugin.to_owned(), name: name.to_owned() };
         self.families.plugin_counts.get_or_create(&labels).inc_by(by);
-    }
-
-    pub fn set_live(&self, live: bool) {
-        self.families.live.get_or_create(&self.lane).set(live.into());
-    }
-
-    pub fn set_halted(&self, halted: bool) {
-        self.families.halted.get_or_create(&self.lane).set(halted.into());
-    }
-
-    pub fn set_partition(&self, topic: &str, partition: i32, lag: Option<i64>, finished: Option<i64>) {
-        let labels = self.partition(topic, partition);
-        if let Some(lag) = lag {
-            self.families.lag.get_or_create(&labels).set(lag);
-        }
-        if let Some(finished) = finished {
-            self.families.committed.get_or_create(&labels).set(finished);
-        }
-    }
-
-    /// A partition that is not ours has no lag of ours.
-    pub fn forget_partition(&self, topic: &str, partition: i32) {
-        let labels = self.partition(topic, partition);
-        self.families.lag.remove(&labels);
-        self.families.committed.remove(&labels);
-    }
-
-    fn partition(&self, topic: &str, partition: i32) -> PartitionLabels {
-        let LaneLabels { route, sink } = self.lane.clone();
-        PartitionLabels { route, sink, topic: topic.to_owned(), partition }
     }
 }
 

@@ -117,6 +117,13 @@ impl Batch {
         }
     }
 
+    /// A copy of the first `count` records.
+    pub fn first(&self, count: usize) -> Self {
+        let mut batch = Self::new(self.partition.clone());
+        self.iter().take(count).for_each(|record| batch.push_record(&record));
+        batch
+    }
+
     pub fn partition(&self) -> &TopicPartition {
         &self.partition
     }

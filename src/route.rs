@@ -210,7 +210,8 @@ impl Running {
         }
         let Some(assigned) = self.partitions.get_mut(batch.partition()) else { return };
         let next = NextOffset(last + 1);
-        let span = Span { assignment: assigned.id, ticket: assigned.checkpoint.received(first, next), next };
+        let span =
+            Span { assignment: assigned.id, ticket: assigned.checkpoint.received(first, next), next, whole: true };
         if self.lane.metrics.records_in.inc_by(batch.len() as u64) == 0 {
             self.lane.shown.begun();
         }
@@ -300,7 +301,6 @@ impl Running {
                 if !assigned.checkpoint.is_idle() {
                     tracing::warn!(lane = %self.lane.shown.name(), %partition, "work in hand is dropped; its next owner does it again");
                 }
-                self.lane.metrics.forget_partition(&partition.topic, partition.partition);
             }
         }
         if let Err(error) = self.source.release(partitions) {

@@ -236,8 +236,9 @@ impl Halt {
         Self { topic: None, partition: None, offset: None, stage: Stage::Sink.to_string(), reason: reason.into() }
     }
 
-    /// A halt before the first record of `delivery` that is rejected by a policy which halts.
-    fn within(delivery: &Delivery) -> Option<Self> {
+    /// Cuts `delivery` before the first record that is rejected by a policy which halts, and tells where that is. What was
+    /// before it is still to be delivered, if there is anything.
+    fn cut(delivery: &mut Delivery) -> Option<Self> {
         let halts = |fate: &Fate| matches!(fate, Fate::Reject(Rejection { policy: OnError::Halt, .. }));
         // Most deliveries reject nothing, and looking at fates costs less than looking at records.
         if !delivery.fates().any(halts) {
@@ -245,6 +246,9 @@ impl Halt {
         }
         let output = delivery.outputs().find(|output| halts(output.fate))?;
         let Fate::Reject(rejection) = output.fate else { return None };
-        Some(Self::at(delivery.input().partition(), output.origin.offset, &rejection.stage, &rejection.cause))
+        let halt = Self::at(delivery.input().partition(), output.origin.offset, &rejection.stage, &rejection.cause);
+        let origin = output.origin_index;
+        delivery.cut_before(origin);
+        Some(halt)
     }
 }

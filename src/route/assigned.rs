@@ -115,8 +115,11 @@ impl Partitions {
         self.assigned.len()
     }
 
-    /// An acknowledgement of an assignment that is over is ignored.
+    /// An acknowledgement of an assignment that is over is ignored, and so is one of a span that was cut.
     pub fn finished(&mut self, span: Span) {
+        if !span.whole {
+            return;
+        }
         if let Some(assigned) = self.assigned.values_mut().find(|assigned| assigned.id == span.assignment) {
             assigned.checkpoint.finished(span.ticket);
         }
@@ -242,7 +245,7 @@ mod tests {
         partitions.remove(&tp);
         partitions.insert(tp.clone(), Some(NextOffset(0)), 1);
         partitions.get_mut(&tp).unwrap().checkpoint.received(0, NextOffset(5));
-        partitions.finished(Span { assignment: old, ticket, next: NextOffset(5) });
+        partitions.finished(Span { assignment: old, ticket, next: NextOffset(5), whole: true });
         assert_eq!(partitions.heads(None), [(tp, NextOffset(0))]);
     }
 

@@ -49,8 +49,6 @@ struct Inner {
 
 impl Shown {
     pub fn new(name: LaneName, kind: &'static str, dead_letter_path: String, metrics: LaneMetrics) -> Self {
-        metrics.set_live(false);
-        metrics.set_halted(false);
         let inner = Inner {
             state: LaneState::Starting,
             was_live: false,
@@ -105,7 +103,6 @@ impl Shown {
         let mut inner = self.lock();
         inner.state = LaneState::Halted;
         inner.halt = Some(halt);
-        self.metrics.set_halted(true);
     }
 
     pub fn stopped(&self) {
@@ -122,7 +119,6 @@ impl Shown {
         }
         if state == LaneState::Live && !inner.was_live {
             inner.was_live = true;
-            self.metrics.set_live(true);
             let seconds = inner.first_record.map_or(0.0, |first| first.elapsed().as_secs_f64());
             let records = self.metrics.records_in.get();
             tracing::info!(lane = %self.name, records, seconds, "lane is live: its snapshot is delivered");
@@ -131,10 +127,6 @@ impl Shown {
         inner.partitions = partitions.status();
         inner.in_hand = in_hand;
         inner.refreshed = Some(now);
-        self.metrics.in_hand_bytes.set(in_hand as i64);
-        for p in &inner.partitions {
-            self.metrics.set_partition(&p.topic, p.partition, p.lag, p.finished);
-        }
     }
 
     pub fn status(&self) -> LaneStatus {

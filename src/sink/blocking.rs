@@ -300,12 +300,13 @@ impl Group {
         self.lettered.retain(|_| keep.next().unwrap_or(false));
     }
 
-    /// Cuts the group before the first delivery that holds a record which halts the lane.
+    /// Cuts the group before the first record that halts the lane.
     fn cut_at_halt(&mut self) -> Option<Halt> {
-        let halting = |(index, delivery)| Some((index, Halt::within(delivery)?));
-        let (index, halt) = self.deliveries.iter().enumerate().find_map(halting)?;
-        self.deliveries.truncate(index);
-        self.lettered.truncate(index);
+        let halting = |(index, delivery): (usize, &mut Delivery)| Some((index, Halt::cut(delivery)?));
+        let (index, halt) = self.deliveries.iter_mut().enumerate().find_map(halting)?;
+        let kept = index + usize::from(!self.deliveries[index].input().is_empty());
+        self.deliveries.truncate(kept);
+        self.lettered.truncate(kept);
         Some(halt)
     }
 

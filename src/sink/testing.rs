@@ -103,7 +103,7 @@ impl Lane {
         self.context.assignments.insert(*assignment);
         let (first, last) = (batch.offsets()[0], batch.offsets()[batch.len() - 1]);
         let next = NextOffset(last + 1);
-        Span { assignment: *assignment, ticket: checkpoint.received(first, next), next }
+        Span { assignment: *assignment, ticket: checkpoint.received(first, next), next, whole: true }
     }
 
     pub fn receipt(&self) -> Receipt {

@@ -56,7 +56,16 @@ impl NdjsonSource {
         let partition = TopicPartition::new(settings.topic.as_str(), 0);
         let events = VecDeque::from([Event::Assign(vec![partition.clone()])]);
         let (start, next) = (NextOffset(0), NextOffset(0));
-        Self { path: settings.path.clone(), partition, events, state: State::Offered, start, next, lines: 0, broken: None }
+        Self {
+            path: settings.path.clone(),
+            partition,
+            events,
+            state: State::Offered,
+            start,
+            next,
+            lines: 0,
+            broken: None,
+        }
     }
 
     fn open(&mut self, told: bool) -> Event {

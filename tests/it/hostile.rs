@@ -11,7 +11,7 @@ use super::harness::{Broker, Gateway, Producer, Record, Site, Topic, route, size
 
 #[path = "../../plugins/hostile/crimes.rs"]
 #[allow(dead_code, reason = "the guests use the rest of the list")]
-mod crimes;
+pub mod crimes;
 
 use crimes::{Crime, Place};
 

@@ -125,7 +125,7 @@ fn delivery(batch: Batch) -> Delivery {
     let next = NextOffset(batch.offsets().last().map_or(1, |last| last + 1));
     let ticket = Checkpoint::new(None).received(batch.offsets().first().copied().unwrap_or(0), next);
     let bytes = batch.held_bytes();
-    let span = Span { assignment: 0, ticket, next };
+    let span = Span { assignment: 0, ticket, next, whole: true };
     Delivery::new(span, batch, Hold::new(Arc::default(), bytes))
 }
 

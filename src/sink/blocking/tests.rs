@@ -152,13 +152,15 @@ fn a_halt_acknowledges_what_came_before_it_and_nothing_later() {
     let sent: Vec<_> = deliveries.into_iter().map(|delivery| running.inlet.send(delivery)).collect();
     assert_eq!(sent[0], Ok(()));
     assert_eq!(lane.done().next.0, 1);
+    let cut = lane.done();
+    assert_eq!((cut.next.0, cut.whole), (2, false), "what stands before the halt is written, and acknowledges nothing");
     let Receipt::Halted(halt) = lane.receipt() else { panic!("no halt") };
     assert_eq!((halt.partition, halt.offset, &*halt.stage, &*halt.reason), (Some(0), Some(2), "plugin p 1", "no"));
     let inlet = running.inlet.clone();
     assert!(running.join(Instant::now() + SOON));
     assert_eq!(inlet.send(lane.delivery("t", 1, &[put(9, "e", "1")])), Err(Stopped));
     assert!(lane.receipts.try_recv().is_err());
-    assert_eq!(sink.written(), ["a"]);
+    assert_eq!(sink.written(), ["a", "b"]);
 }
 
 #[test]
@@ -167,6 +169,8 @@ fn a_sink_that_halts_by_policy_names_the_row() {
     let mut lane = with_policy(&dir, OnError::Halt, None);
     let running = start(lane.context.clone(), Box::new(Scripted::answering([bad_row(1)]))).unwrap();
     running.inlet.send(lane.delivery("t", 0, &[put(3, "a", "1"), put(4, "b", "1")])).unwrap();
+    let cut = lane.done();
+    assert_eq!((cut.next.0, cut.whole), (4, false));
     let Receipt::Halted(halt) = lane.receipt() else { panic!("no halt") };
     assert_eq!((halt.offset, &*halt.stage, &*halt.reason), (Some(4), "sink", "bad"));
     assert!(running.join(Instant::now() + SOON));

@@ -129,15 +129,18 @@ impl Writer {
         self.pending.range(..end).next().is_none()
     }
 
-    fn take(&mut self, delivery: Delivery) {
+    fn take(&mut self, mut delivery: Delivery) {
         let sequence = self.next_sequence;
         self.next_sequence += 1;
         if !self.context.assignments.contains(delivery.span.assignment) {
             return;
         }
-        if let Some(halt) = Halt::within(&delivery) {
-            self.halt_at(sequence, halt);
-            return;
+        if let Some(halt) = Halt::cut(&mut delivery) {
+            self.next_sequence += 1;
+            self.halt_at(sequence + 1, halt);
+            if delivery.input().is_empty() {
+                return;
+            }
         }
         let delivery = Arc::new(delivery);
         // One for the taking itself, so that it is not finished before all of it is in the queue.

@@ -8,11 +8,7 @@ use tidegate::delivery::{Fate, OnError, Stage};
 
 use super::*;
 
-#[path = "../../../plugins/hostile/crimes.rs"]
-#[allow(dead_code, reason = "the guests use the rest")]
-mod list;
-
-use list::{Crime, Place};
+use crate::hostile::crimes::{Crime, Place};
 
 /// What a crime leads to.
 enum Sentence {
