@@ -8,6 +8,7 @@ mod foundations;
 mod tidy;
 
 mod plugins;
+mod source;
 
 mod failures;
 mod positions;
