@@ -38,6 +38,7 @@ fn fate(crime: Crime) -> Option<Fate> {
         | Crime::DeepCall
         | Crime::PrintStdout
         | Crime::PrintStderr
+        | Crime::LogHuge
         | Crime::Fatal
         | Crime::FatalHuge
         | Crime::Retry
@@ -62,7 +63,7 @@ fn fate(crime: Crime) -> Option<Fate> {
         | Crime::ExpandNegative
         | Crime::HugeOutput
         | Crime::Rekey => Some(Fate::Rejected),
-        Crime::LogFlood | Crime::LogHuge | Crime::CountFlood | Crime::CountName | Crime::Leak => Some(Fate::Kept),
+        Crime::LogFlood | Crime::CountFlood | Crime::CountName | Crime::Leak => Some(Fate::Kept),
         Crime::InitTrap
         | Crime::InitLoop
         | Crime::InitSleep
@@ -100,7 +101,10 @@ fn each_crime_costs_its_own_record_and_nothing_else() {
         }
         records.push(Record::put(key, offset.to_string()));
     };
-    for (crime, fate) in Crime::ALL.iter().filter_map(|crime| Some((*crime, fate(*crime)?))) {
+    let mut crimes: Vec<_> = Crime::ALL.iter().filter_map(|crime| Some((*crime, fate(*crime)?))).collect();
+    // The guest commits the first crime of a batch only: one that keeps all records must not hide one behind it.
+    crimes.sort_by_key(|(_, fate)| *fate == Fate::Kept);
+    for (crime, fate) in crimes {
         assert_eq!(crime.place(), Place::Record);
         (0..3).for_each(|n| push(format!("good-before-{}-{n}", crime.word()), Fate::Kept));
         push(format!("{}-guilty", crime.word()), fate);

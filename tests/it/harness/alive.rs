@@ -36,7 +36,7 @@ impl Alive {
             let url = format!("http://{address}/livez");
             while !stopping.load(Ordering::Relaxed) {
                 let start = Instant::now();
-                let answer = block_on(client.get(&url).send());
+                let answer = block_on(async { client.get(&url).send().await });
                 let took = start.elapsed();
                 let mut seen = sink.lock().unwrap_or_else(PoisonError::into_inner);
                 seen.answers += 1;
