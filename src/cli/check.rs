@@ -15,6 +15,7 @@ pub struct CheckArgs {
     /// The configuration.
     #[arg(short, long, value_name = "FILE", default_value = "tidegate.yaml")]
     config: PathBuf,
+    /// How to print errors
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
@@ -34,11 +35,16 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     match args.output {
         Output::Json => println!("[]"),
         Output::Text => {
-            let lanes: usize = plan.config.routes.iter().map(|route| route.sinks.len()).sum();
-            println!("`{file}` is valid: {} routes, {lanes} lanes", plan.config.routes.len());
+            let lanes = plan.config.routes.iter().map(|route| route.sinks.len()).sum();
+            let routes = plan.config.routes.len();
+            println!("`{file}` is valid: {}, {}", count(routes, "route"), count(lanes, "lane"));
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Reads a configuration and loads its plugins: what a gateway starts from.

@@ -15,7 +15,7 @@ use crate::gateway::{Gateway, Handle, Plan};
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
     /// The configuration.
-    #[arg(short, long, default_value = "tidegate.yaml")]
+    #[arg(short, long, value_name = "FILE", default_value = "tidegate.yaml")]
     config: PathBuf,
     /// Stop when every lane has delivered its snapshot; exit 1 when one has halted.
     #[arg(long)]

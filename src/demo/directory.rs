@@ -113,6 +113,8 @@ clusters:
   embedded:
     # The broker inside of the demo. Any property of librdkafka may follow.
     bootstrap.servers: {brokers}
+    # It keeps a consumer that joins its group twice waiting for nearly this long, and one does now and then.
+    session.timeout.ms: 6000
 
 routes:
   profiles:

@@ -6,6 +6,7 @@
 pub mod alive;
 pub mod broker;
 pub mod gateway;
+pub mod golden;
 pub mod group;
 pub mod oracle;
 pub mod process;

@@ -7,6 +7,11 @@ mod harness;
 mod foundations;
 mod tidy;
 
+// What users read, copy and type first.
+mod cli;
+mod docs;
+mod examples;
+
 mod plugins;
 mod source;
 

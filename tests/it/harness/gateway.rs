@@ -25,6 +25,7 @@ pub const ADMIN_LIMIT: Duration = Duration::from_secs(5);
 pub struct Site {
     dir: tempfile::TempDir,
     name: String,
+    env: Vec<(String, String)>,
 }
 
 impl Site {
@@ -58,9 +59,22 @@ clusters:
             .prefix("site-")
             .tempdir_in(env!("CARGO_TARGET_TMPDIR"))
             .expect("the target directory is writable");
-        let site = Self { dir, name: format!("gateway-{}", COUNT.fetch_add(1, Ordering::Relaxed)) };
+        let site = Self { dir, name: format!("gateway-{}", COUNT.fetch_add(1, Ordering::Relaxed)), env: Vec::new() };
         site.rewrite(yaml);
         site
+    }
+
+    /// Sets an environment variable of the gateways that are started from now on.
+    pub fn set_env(&mut self, name: &str, value: &str) {
+        self.env.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// The program with this folder's environment and as its working directory.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let env = self.env.iter().map(|(name, value)| (name, value));
+        command.current_dir(self.dir.path()).env_remove("TIDEGATE_TOKEN").envs(env);
+        command
     }
 
     /// Replaces the configuration, for the next start.
@@ -101,8 +115,8 @@ clusters:
         std::fs::write(self.path("tidegate.yaml"), self.yaml().replace("RUN", &run)).expect("writable");
         // What an earlier run left would name a port that is somebody else's now.
         drop(std::fs::remove_file(self.path("data/admin.addr")));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        command.args(["run", "-c", "tidegate.yaml"]).args(arguments).current_dir(self.dir.path());
+        let mut command = self.command();
+        command.args(["run", "-c", "tidegate.yaml"]).args(arguments);
         let process = Process::spawn(&run, command, limits);
         Gateway { process, address: SocketAddr::from(([127, 0, 0, 1], 0)) }
     }

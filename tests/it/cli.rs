@@ -1,0 +1,325 @@
+//! The command line: what it prints, its exit codes, and how it is stopped.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::harness::gateway::Gateway;
+use super::harness::golden::{assert_golden, in_repository};
+use super::harness::process::{Limits, Process, free_port};
+use super::harness::receiver::Answer;
+use super::harness::{Broker, Producer, Receiver, Record, Site, Topic, group, route};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// From a signal to the exit of a demo, on a busy machine.
+const DEMO_STOP_LIMIT: Duration = Duration::from_secs(30);
+
+/// What ending a process and a busy machine add to `shutdown_grace`.
+const STOP_RESERVE: Duration = Duration::from_secs(5);
+
+/// A gateway that needs no broker, with two lanes.
+const SAMPLE: &str = r#"
+version: 1
+data_dir: data
+admin: { listen: "127.0.0.1:0" }
+routes:
+  customers:
+    source: { type: ndjson, path: sample.ndjson, topic: customers }
+    sinks:
+      table: { type: sqlite, path: customers.db, table: customers }
+      nowhere: { type: discard }
+"#;
+
+fn sample(yaml: &str) -> Site {
+    let site = Site::with_config(yaml);
+    fs::write(site.path("sample.ndjson"), "{\"key\":\"a\",\"value\":1}\n{\"value\":2}\n").unwrap();
+    site
+}
+
+fn tidegate(arguments: &[&str]) -> Output {
+    Site::with_config(SAMPLE).command().args(arguments).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[track_caller]
+fn assert_code(output: &Output, code: i32) {
+    assert_eq!(output.status.code(), Some(code), "{}{}", stdout(output), stderr(output));
+}
+
+#[test]
+fn the_help_changes_only_on_purpose() {
+    for subcommand in ["", "demo", "run", "check", "schema", "status"] {
+        let arguments: Vec<_> = [subcommand, "--help"].into_iter().filter(|text| !text.is_empty()).collect();
+        let output = tidegate(&arguments);
+        assert_code(&output, 0);
+        let name = if subcommand.is_empty() { "tidegate" } else { subcommand };
+        assert_golden(&format!("cli/{name}.txt"), &stdout(&output));
+    }
+}
+
+#[test]
+fn wrong_usage_is_told_on_standard_error_with_code_2() {
+    for arguments in [&[][..], &["fly"], &["run", "--twice"], &["demo", "--records", "7"], &["status", "--url", "here"]]
+    {
+        let output = tidegate(arguments);
+        assert_code(&output, 2);
+        assert!(stdout(&output).is_empty() && stderr(&output).contains("Usage:") || stderr(&output).contains("error:"));
+    }
+    let version = tidegate(&["--version"]);
+    assert_eq!(stdout(&version), concat!("tidegate ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn the_schema_is_printed_as_it_is_committed() {
+    let output = tidegate(&["schema"]);
+    assert_code(&output, 0);
+    assert_eq!(stdout(&output), fs::read_to_string(in_repository("tests/golden/config-schema.json")).unwrap());
+}
+
+#[test]
+fn check_accepts_a_valid_configuration() {
+    let site = sample(SAMPLE);
+    let check = |more: &[&str]| site.command().args(["check", "-c", "written.yaml"]).args(more).output().unwrap();
+    let output = check(&[]);
+    assert_code(&output, 0);
+    assert_eq!(stdout(&output), "`written.yaml` is valid: 1 route, 2 lanes\n");
+    let output = check(&["--output", "json"]);
+    assert_code(&output, 0);
+    assert_eq!(stdout(&output), "[]\n");
+    assert!(!site.path("data").exists(), "it leaves nothing behind");
+}
+
+#[test]
+fn check_and_run_tell_every_error_at_once() {
+    let yaml = fs::read_to_string(in_repository("tests/configs/invalid/every_phase_at_once.yaml")).unwrap();
+    let expected = fs::read_to_string(in_repository("tests/configs/invalid/every_phase_at_once.err")).unwrap();
+    let expected = expected.replace("every_phase_at_once.yaml", "written.yaml");
+    let site = Site::with_config(&yaml);
+    let tidegate = |arguments: &[&str]| site.command().args(arguments).env_remove("NOWHERE").output().unwrap();
+    for subcommand in ["check", "run"] {
+        let output = tidegate(&[subcommand, "-c", "written.yaml"]);
+        assert_code(&output, 2);
+        assert_eq!(stderr(&output), expected);
+        assert!(stdout(&output).is_empty());
+    }
+    let output = tidegate(&["check", "-c", "written.yaml", "--output", "json"]);
+    assert_code(&output, 2);
+    let errors: Vec<Value> = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(errors.len(), expected.matches("error: ").count());
+    let first = &errors[0];
+    assert_eq!((first["line"].as_u64(), first["column"].as_u64()), (Some(4), Some(24)));
+    assert_eq!(first["path"], r#"clusters.main["bootstrap.servers"]"#);
+    assert_eq!(first["message"], "the environment variable `NOWHERE` is not set");
+}
+
+#[test]
+fn check_asks_the_plugins_and_librdkafka() {
+    let site = Site::with_config(
+        r#"version: 1
+clusters: { main: { bootstrap.servers: "localhost:9092", fetch.wait.max.ms: soon } }
+plugins: { mine: { file: not-there.wasm } }
+routes:
+  a:
+    source: { topics: [a] }
+    plugins:
+      - { use: std/mask-fields, config: { fieds: [email] } }
+      - { use: mine }
+    sinks: { none: { type: discard } }
+"#,
+    );
+    let output = site.command().args(["check", "-c", "written.yaml"]).output().unwrap();
+    assert_code(&output, 2);
+    let errors = stderr(&output);
+    for place in [r#"clusters.main["fetch.wait.max.ms"]"#, "not-there.wasm"] {
+        assert!(errors.contains(place), "nothing of {place} in\n{errors}");
+    }
+    site.rewrite(&site.yaml().replace(", fetch.wait.max.ms: soon", "").replace("      - { use: mine }\n", ""));
+    let output = site.command().args(["check", "-c", "written.yaml"]).output().unwrap();
+    assert_code(&output, 2);
+    let errors = stderr(&output);
+    assert!(errors.contains("routes.a.plugins[0].config") && errors.contains("fieds"), "{errors}");
+}
+
+#[test]
+fn status_shows_the_lanes_of_a_running_gateway() {
+    let site = sample(SAMPLE);
+    let mut gateway = site.start();
+    gateway.wait_ready(LIMIT);
+    let output = status(&site, gateway.address(), &[]);
+    assert_code(&output, 0);
+    let text = stdout(&output);
+    let line = |lane: &str| {
+        let line = text.lines().find(|line| line.contains(lane)).unwrap_or_else(|| panic!("no {lane} in\n{text}"));
+        line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    // Of the two records one has no key, and is a dead letter of each lane.
+    let counts = ["live", "done", "0", "2", "1", "0", "1", "1"];
+    assert_eq!(line("table (sqlite)"), [&["customers", "table", "(sqlite)"][..], &counts].concat());
+    assert_eq!(line("nowhere (discard)"), [&["customers", "nowhere", "(discard)"][..], &counts].concat());
+    assert!(text.contains("customers/table dead letters: "), "{text}");
+
+    let output = status(&site, gateway.address(), &["--output", "json"]);
+    assert_code(&output, 0);
+    let json: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(json["routes"][0]["name"], "customers");
+    assert_eq!(json["routes"][0]["lanes"][0]["sink"], "table");
+    assert_eq!(json["routes"][0]["lanes"][0]["state"], "live");
+    gateway.stop();
+}
+
+fn status(site: &Site, address: SocketAddr, more: &[&str]) -> Output {
+    site.command().args(["status", "--url", &format!("http://{address}")]).args(more).output().unwrap()
+}
+
+#[test]
+fn status_needs_the_token_that_the_gateway_wants() {
+    let token = "{ name: me, role: viewer, token: the-token-of-the-viewer }";
+    let site = sample(&SAMPLE.replace("127.0.0.1:0\" }", &format!("127.0.0.1:0\", tokens: [{token}] }}")));
+    let gateway = site.start();
+    let output = status(&site, gateway.address(), &[]);
+    assert_code(&output, 1);
+    assert!(stderr(&output).contains("TIDEGATE_TOKEN"), "{}", stderr(&output));
+    let url = format!("http://{}", gateway.address());
+    let with = |name: &str, value: &str, more: &[&str]| {
+        site.command().args(["status", "--url", &url]).args(more).env(name, value).output().unwrap()
+    };
+    assert_code(&with("TIDEGATE_TOKEN", "the-token-of-the-viewer", &[]), 0);
+    assert_code(&with("MINE", "the-token-of-the-viewer", &["--token-env", "MINE"]), 0);
+    assert_code(&with("TIDEGATE_TOKEN", "another-token-altogether", &[]), 1);
+    gateway.stop();
+}
+
+#[test]
+fn status_names_the_address_where_nobody_answers() {
+    let url = format!("http://127.0.0.1:{}", free_port());
+    let output = tidegate(&["status", "--url", &url]);
+    assert_code(&output, 1);
+    assert!(stderr(&output).starts_with(&format!("error: no gateway answers at `{url}/`")), "{}", stderr(&output));
+    assert!(stdout(&output).is_empty());
+}
+
+#[test]
+fn a_second_gateway_is_refused_the_data_directory_of_the_first() {
+    let site = sample(SAMPLE);
+    let mut first = site.start();
+    first.wait_ready(LIMIT);
+    let second = site.command().args(["run", "-c", "written.yaml"]).output().unwrap();
+    assert_code(&second, 1);
+    assert!(
+        stderr(&second).contains("is in use by another gateway; give each its own `data_dir`"),
+        "{}",
+        stderr(&second)
+    );
+    let address = fs::read_to_string(site.path("data/admin.addr")).unwrap();
+    assert_eq!(address, first.address().to_string(), "the address is still the first one's");
+    assert!(first.is_ready());
+    first.stop();
+}
+
+#[test]
+fn a_taken_port_is_an_error_at_once() {
+    let first = sample(SAMPLE);
+    let gateway = first.start();
+    let taken = gateway.address().to_string();
+    let second = sample(&SAMPLE.replace("127.0.0.1:0", &taken));
+    let output = second.command().args(["run", "-c", "written.yaml"]).output().unwrap();
+    assert_code(&output, 1);
+    assert!(stderr(&output).contains(&taken), "{}", stderr(&output));
+    gateway.stop();
+}
+
+#[test]
+fn sigterm_under_load_ends_within_the_grace_and_the_rest_comes_later() {
+    const RECORDS: u64 = 1000;
+    let topic = Topic::compacted(Broker::shared(), 2);
+    let records = (0..RECORDS).map(|number| Record::put(format!("key-{number}"), number.to_string()));
+    Producer::new(topic.broker).write(&topic, records);
+    // Four at once, each after 50 ms: all of them would take 12 s.
+    let receiver = Receiver::scripted(|_| Answer::ok().after(Duration::from_millis(50)));
+    let http = format!("sinks: {{ crm: {{ type: http, url: \"{}\", in_flight: 4 }} }}", receiver.url());
+    let grace = Duration::from_secs(3);
+    let site = Site::new(topic.broker, &route(&topic, &[&http]));
+    site.rewrite(&site.yaml().replace("data_dir: data", "data_dir: data\nshutdown_grace: 3s"));
+    let mut gateway = site.start();
+    gateway.wait_until("some requests", LIMIT, |_| receiver.accepted_count() > 20);
+    assert_stops_within(gateway, grace);
+    let accepted = receiver.accepted_count();
+    assert!(accepted < RECORDS, "the load was over before the signal");
+    let committed = group::committed(&format!("{}.crm", topic.name), &topic);
+    let committed: i64 = committed.into_iter().flatten().sum();
+    assert!(committed > 0 && committed as u64 <= accepted, "{committed} are committed, {accepted} were accepted");
+
+    receiver.answer(|_| Answer::ok());
+    let mut again = site.start();
+    again.wait_ready(LIMIT);
+    again.stop();
+    assert_eq!(receiver.state().len() as u64, RECORDS);
+    assert!(receiver.accepted_count() - accepted <= RECORDS - committed as u64, "what was committed came again");
+}
+
+#[test]
+fn sigterm_does_not_wait_for_a_service_that_hangs() {
+    let topic = Topic::compacted(Broker::shared(), 1);
+    Producer::new(topic.broker).write(&topic, [Record::put("a", "1"), Record::put("b", "2")]);
+    let receiver = Receiver::scripted(|_| Answer::ok().after(Duration::from_secs(600)));
+    let http = format!("sinks: {{ crm: {{ type: http, url: \"{}\", timeout: 10m }} }}", receiver.url());
+    let site = Site::new(topic.broker, &route(&topic, &[&http]));
+    site.rewrite(&site.yaml().replace("data_dir: data", "data_dir: data\nshutdown_grace: 2s"));
+    let mut gateway = site.start();
+    gateway.wait_until("both requests", LIMIT, |_| receiver.request_count() == 2);
+    assert_stops_within(gateway, Duration::from_secs(2));
+    assert!(group::committed(&format!("{}.crm", topic.name), &topic)[0] <= Some(0), "nothing was answered");
+}
+
+#[track_caller]
+fn assert_stops_within(mut gateway: Gateway, grace: Duration) {
+    let start = Instant::now();
+    gateway.process.signal(libc::SIGTERM);
+    let status = gateway.process.wait(LIMIT);
+    let took = start.elapsed();
+    assert!(status.success(), "the gateway ended with {status}\n{}", gateway.process.output());
+    assert!(took < grace + STOP_RESERVE, "it took {took:?}\n{}", gateway.process.output());
+}
+
+fn demo(arguments: &[&str]) -> (Process, tempfile::TempDir) {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["demo", "--records", "1000", "--listen", "127.0.0.1:0", "--dir"]).arg(dir.path()).args(arguments);
+    (Process::spawn("demo", command, Limits::default()), dir)
+}
+
+#[test]
+fn the_demo_compares_every_sink_and_ends() {
+    let (mut demo, _dir) = demo(&["--once"]);
+    let status = demo.wait(LIMIT);
+    let output = demo.output();
+    assert!(status.success(), "{status}\n{output}");
+    assert!(output.lines().any(|line| line == "demo| equal"), "{output}");
+    for place in ["SQLite table", "file", "HTTP receiver", "dead letters of crm"] {
+        assert!(output.contains(place), "nothing of {place} in\n{output}");
+    }
+}
+
+#[test]
+fn the_live_demo_ends_by_ctrl_c() {
+    let (mut demo, dir) = demo(&[]);
+    super::harness::wait_for("the live demo", LIMIT, || {
+        assert!(demo.exit_status().is_none(), "it ended\n{}", demo.output());
+        demo.has_printed("Ctrl-C ends it.").then_some(())
+    });
+    demo.signal(libc::SIGINT);
+    let status = demo.wait(DEMO_STOP_LIMIT);
+    assert!(status.success(), "{status}\n{}", demo.output());
+    assert!(dir.path().join("profiles.db").exists(), "what was written is left");
+}
