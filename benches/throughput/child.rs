@@ -2,7 +2,10 @@
 
 use std::io::Read as _;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::Context as _;
 
@@ -13,6 +16,9 @@ pub struct Ended {
     pub cpu_seconds: f64,
     pub peak_rss_mib: f64,
 }
+
+/// How often a running process is asked for its memory.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Runs a command to its end, whatever its exit code.
 pub fn run(mut command: Command) -> anyhow::Result<Ended> {
@@ -27,17 +33,36 @@ pub fn run(mut command: Command) -> anyhow::Result<Ended> {
         let mut text = String::new();
         out.read_to_string(&mut text).map(|_| text)
     });
+    let pid = child.id();
+    let ended = Arc::new(AtomicBool::new(false));
+    let watched = Arc::clone(&ended);
+    let watch = thread::spawn(move || {
+        let mut peak = 0;
+        while !watched.load(Ordering::Relaxed) {
+            peak = peak_rss_kib(pid).unwrap_or(0).max(peak);
+            thread::sleep(LOOK);
+        }
+        peak
+    });
     let mut stderr = String::new();
     err.read_to_string(&mut stderr)?;
+    ended.store(true, Ordering::Relaxed);
+    let peak = watch.join().expect("the watch does not panic");
     let stdout = reader.join().expect("the reader does not panic")?;
-    let usage = wait(child.id())?;
+    let usage = wait(pid)?;
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
     Ok(Ended {
         stdout,
         stderr,
         cpu_seconds: seconds(usage.ru_utime) + seconds(usage.ru_stime),
-        peak_rss_mib: usage.ru_maxrss as f64 / 1024.0,
+        peak_rss_mib: peak as f64 / 1024.0,
     })
+}
+
+/// The kernel's own high-water mark. `ru_maxrss` would not do: it begins with what this process had when it forked.
+fn peak_rss_kib(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.split_whitespace().next()?.parse().ok()
 }
 
 /// Waits for the child, and asks the kernel what it used; `std` waits without asking.
