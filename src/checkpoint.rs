@@ -44,9 +44,9 @@ impl Checkpoint {
     }
 
     /// Records from offset `first` up to but excluding `next` were received. Spans come in ascending order; one that
-    /// begins below what was already received belongs to an earlier reading of the partition and is a fault of the caller.
+    /// begins below what was already received is a fault of the caller: a source that goes back is an error of the source.
     pub fn received(&mut self, first: i64, next: NextOffset) -> Ticket {
-        debug_assert!(first < next.0 && !self.is_behind(first));
+        debug_assert!(first < next.0 && self.position.is_none_or(|position| first >= position.0));
         self.pending.push_back(Span { first, finished: false });
         self.position = self.position.max(Some(next));
         self.settle();
@@ -68,11 +68,6 @@ impl Checkpoint {
     pub fn fetched(&mut self, position: NextOffset) {
         self.position = self.position.max(Some(position));
         self.settle();
-    }
-
-    /// Whether `offset` lies below what was already received: the log was cut or made anew, and reading began again.
-    pub fn is_behind(&self, offset: i64) -> bool {
-        self.position.is_some_and(|position| offset < position.0)
     }
 
     /// Everything below is finished: what may be committed. `None` = nothing is known yet.

@@ -198,17 +198,6 @@ impl Running {
     fn dispatch(&mut self, batch: Batch) {
         let (Some(&first), Some(&last)) = (batch.offsets().first(), batch.offsets().last()) else { return };
         let Some(assigned) = self.partitions.get_mut(batch.partition()) else { return };
-        if assigned.checkpoint.is_behind(first) {
-            // The log was cut or made anew below us, and the source began again: what is in hand of the earlier reading
-            // must neither be written nor acknowledged.
-            tracing::warn!(lane = %self.lane.shown.name(), partition = %batch.partition(), offset = first, "reading began again at a lower offset");
-            self.assignments.remove(assigned.id);
-            self.partitions.begin_again(batch.partition());
-            if let Some(assigned) = self.partitions.get_mut(batch.partition()) {
-                self.assignments.insert(assigned.id);
-            }
-        }
-        let Some(assigned) = self.partitions.get_mut(batch.partition()) else { return };
         let next = NextOffset(last + 1);
         let span =
             Span { assignment: assigned.id, ticket: assigned.checkpoint.received(first, next), next, whole: true };

@@ -85,22 +85,14 @@ impl Partitions {
     pub fn insert(&mut self, partition: TopicPartition, start: Option<NextOffset>, workers: usize) -> u64 {
         let load = |worker| self.assigned.values().filter(|assigned| assigned.worker == worker).count();
         let worker = (0..workers).min_by_key(|&worker| load(worker)).unwrap_or(0);
-        let id = self.take_id();
+        self.next_id += 1;
+        let id = self.next_id;
         self.assigned.insert(partition, Assigned::new(id, worker, start));
         id
     }
 
     pub fn remove(&mut self, partition: &TopicPartition) -> Option<Assigned> {
         self.assigned.remove(partition)
-    }
-
-    /// Forgets how far a partition was, under a new number.
-    pub fn begin_again(&mut self, partition: &TopicPartition) {
-        let id = self.take_id();
-        if let Some(assigned) = self.assigned.get_mut(partition) {
-            let end = assigned.end;
-            *assigned = Assigned { end, target: end, ..Assigned::new(id, assigned.worker, None) };
-        }
     }
 
     pub fn get_mut(&mut self, partition: &TopicPartition) -> Option<&mut Assigned> {
@@ -179,11 +171,6 @@ impl Partitions {
 
     pub fn status(&mut self) -> Vec<PartitionStatus> {
         self.assigned.iter_mut().map(|(partition, assigned)| assigned.status(partition)).collect()
-    }
-
-    fn take_id(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id
     }
 }
 
