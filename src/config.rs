@@ -31,7 +31,7 @@ use std::sync::Arc;
 pub use checked::*;
 pub use document::Document;
 pub use errors::{Error, Errors};
-pub use outside::{CheckProperties, Outside};
+pub use outside::{CheckPlugin, CheckProperties, Outside};
 pub use path::{KeyPath, Segment};
 pub use reference::reference_markdown;
 pub use schema::schema;
@@ -52,7 +52,7 @@ pub struct Loaded {
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub fn load(path: &Path, properties: &CheckProperties) -> Result<Loaded, Errors> {
+pub fn load(path: &Path, properties: &CheckProperties, plugin: &CheckPlugin) -> Result<Loaded, Errors> {
     let file = path.display().to_string();
     let unreadable = |why: String| {
         let mut errors = Errors::new(Arc::new(Document::new(&file, "")));
@@ -69,6 +69,7 @@ pub fn load(path: &Path, properties: &CheckProperties) -> Result<Loaded, Errors>
         read: &|file| std::fs::read(file),
         standard: &standard::standard,
         properties,
+        plugin,
     };
     parse(&text, &file, &outside)
 }

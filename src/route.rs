@@ -19,7 +19,7 @@ use anyhow::Context as _;
 use self::assigned::Partitions;
 pub use self::shown::{LaneName, Shown};
 use self::worker::Workers;
-use crate::config;
+use crate::config::{self, SinkKind};
 use crate::delivery::{Assignments, Delivery, Hold, InHand, Span};
 use crate::gateway::status::LaneState;
 use crate::metrics::{ErrorKind, LaneMetrics};
@@ -44,6 +44,10 @@ const MAX_BATCHES: usize = 1024;
 
 /// The most records asked for at once. A batch lives in the processor's cache and a call into a plugin is well amortised.
 const MAX_RECORDS: usize = 1000;
+
+/// The same for a sink that sends each record on its own. A batch is acknowledged as a whole, so what a stop or a crash
+/// repeats is counted in batches, and a slow service would take minutes over a large one.
+const MAX_HTTP_RECORDS: usize = 64;
 
 /// How long before the end of the grace time the lane stops waiting for its sink, so that it still can commit.
 const COMMIT_RESERVE: Duration = Duration::from_secs(2);
@@ -192,7 +196,11 @@ impl Running {
         if self.halted || bytes == 0 || !room || self.workers.is_backed_up() {
             return Demand::NONE;
         }
-        Demand { records: MAX_RECORDS, bytes }
+        let records = match self.lane.sink.kind {
+            SinkKind::Http(_) => MAX_HTTP_RECORDS,
+            SinkKind::Discard | SinkKind::File(_) | SinkKind::Sqlite(_) => MAX_RECORDS,
+        };
+        Demand { records, bytes }
     }
 
     fn dispatch(&mut self, batch: Batch) {
@@ -311,6 +319,7 @@ impl Running {
         };
         match &why {
             Some(why) => tracing::warn!(lane = %self.lane.shown.name(), why, "source waits"),
+            None if health == Health::Ended => tracing::info!(lane = %self.lane.shown.name(), "source has ended"),
             None => tracing::info!(lane = %self.lane.shown.name(), "source is ready"),
         }
         self.lane.shown.source_waits(why);

@@ -10,6 +10,9 @@ use crate::gateway::Plan;
 use crate::plugin::{Chain, ChainError, Engine, EngineSettings, LoadError};
 use crate::source::kafka;
 
+/// What a guest can address: 4 GiB.
+const MAX_GUEST_MEMORY: usize = 1 << 32;
+
 #[derive(Debug, clap::Args)]
 pub struct CheckArgs {
     /// The configuration.
@@ -52,9 +55,11 @@ fn count(number: usize, what: &str) -> String {
 /// # Errors
 /// Everything that is wrong with it, at once.
 pub fn load(path: &Path) -> Result<Plan, Errors> {
-    let Loaded { config, document } = config::load(path, &|properties| {
-        kafka::validate(properties).into_iter().map(|error| (error.property, error.message)).collect()
-    })?;
+    let Loaded { config, document } = match read(path, &|_| None) {
+        Ok(loaded) => loaded,
+        // The chains of a broken configuration cannot be loaded, but each plugin can still say what it thinks of its use.
+        Err(errors) => return Err(ask_plugins(path).unwrap_or(errors)),
+    };
     let mut errors = Errors::new(document);
     let engine = match Engine::try_new(engine_settings(&config)) {
         Ok(engine) => engine,
@@ -75,6 +80,27 @@ pub fn load(path: &Path) -> Result<Plan, Errors> {
         }
     }
     errors.into_result(Plan { config, chains })
+}
+
+fn read(path: &Path, plugin: &config::CheckPlugin) -> Result<Loaded, Errors> {
+    let properties =
+        |properties: &_| kafka::validate(properties).into_iter().map(|error| (error.property, error.message)).collect();
+    config::load(path, &properties, plugin)
+}
+
+/// What is wrong with a configuration, with what its plugins say of it. `None` where they cannot be asked.
+fn ask_plugins(path: &Path) -> Option<Errors> {
+    let settings = EngineSettings { cache_dir: None, max_instances: 0, max_memory: MAX_GUEST_MEMORY };
+    let engine = Engine::try_new(settings).ok()?;
+    read(path, &move |plugin| {
+        let asked = engine.load(plugin).and_then(|loaded| loaded.configure(&plugin.config).map(drop));
+        match asked.err()? {
+            // Said already.
+            LoadError::Read { .. } | LoadError::Digest { .. } => None,
+            error => Some((matches!(error, LoadError::Config(_)), error.to_string())),
+        }
+    })
+    .err()
 }
 
 /// Room for each worker of each lane to have one instance of each plugin of its chain.

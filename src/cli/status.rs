@@ -4,9 +4,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::ValueEnum;
 use reqwest::{StatusCode, Url};
 
+use super::Output;
 use super::table::{self, Align, grouped};
 use crate::gateway::status::{LaneState, LaneStatus, Status};
 
@@ -25,16 +25,8 @@ pub struct StatusArgs {
     #[arg(long, value_name = "NAME", default_value = "TIDEGATE_TOKEN")]
     token_env: String,
     /// How to print it
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(long, value_enum, default_value_t)]
     output: Output,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// A table, with warnings below
-    Text,
-    /// What the admin API answers
-    Json,
 }
 
 /// An address without a scheme is the common slip: `localhost:8080` reads as one of the scheme `localhost`.

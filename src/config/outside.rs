@@ -6,12 +6,16 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::checked::PluginUse;
 use super::interpolate::MAX_FILE_BYTES;
 use crate::secret::Secret;
 
 /// Looks at the librdkafka properties of one source and says what is wrong, and with which property: `None` where they
 /// contradict one another.
 pub type CheckProperties = dyn Fn(&BTreeMap<String, Secret>) -> Vec<(Option<String>, String)>;
+
+/// Looks at one use of a plugin and says what is wrong with it: `true` where its configuration is meant, and the message.
+pub type CheckPlugin = dyn Fn(&PluginUse) -> Option<(bool, String)>;
 
 pub struct Outside<'a> {
     /// Where relative paths start. Absolute.
@@ -22,6 +26,8 @@ pub struct Outside<'a> {
     pub standard: &'a dyn Fn(&str) -> Option<&'static [u8]>,
     /// What is wrong with the librdkafka properties of one source.
     pub properties: &'a CheckProperties,
+    /// What a plugin itself says of its use.
+    pub plugin: &'a CheckPlugin,
 }
 
 impl Outside<'_> {

@@ -64,6 +64,7 @@ fn outside() -> Outside<'static> {
         read: &read,
         standard: &|name| (name != "filter").then_some(b"component".as_slice()),
         properties: &check_properties,
+        plugin: &|_| None,
     }
 }
 

@@ -241,7 +241,7 @@ impl KafkaSource {
     fn next_rebalance(&mut self) -> anyhow::Result<()> {
         while self.open.is_none() {
             let Some(rebalance) = self.rebalances.pop_front() else { return Ok(()) };
-            tracing::info!(?rebalance, group = self.group, "rebalance");
+            tracing::debug!(?rebalance, group = self.group, "rebalance");
             self.watch.group_refused(None);
             self.open = Some(rebalance.clone());
             match rebalance {

@@ -142,17 +142,9 @@ routes:
     let output = site.command().args(["check", "-c", "written.yaml"]).output().unwrap();
     assert_code(&output, 2);
     let errors = stderr(&output);
-    for place in [r#"clusters.main["fetch.wait.max.ms"]"#, "not-there.wasm"] {
+    for place in [r#"clusters.main["fetch.wait.max.ms"]"#, "not-there.wasm", "routes.a.plugins[0].config", "fieds"] {
         assert!(errors.contains(place), "nothing of {place} in\n{errors}");
     }
-    // A plugin's configuration is looked at once the rest is right.
-    let rest =
-        [", fetch.wait.max.ms: soon", "plugins: { mine: { file: not-there.wasm } }\n", "      - { use: mine }\n"];
-    site.rewrite(&rest.iter().fold(site.yaml(), |yaml, wrong| yaml.replace(wrong, "")));
-    let output = site.command().args(["check", "-c", "written.yaml"]).output().unwrap();
-    assert_code(&output, 2);
-    let errors = stderr(&output);
-    assert!(errors.contains("routes.a.plugins[0].config") && errors.contains("fieds"), "{errors}");
 }
 
 #[test]
@@ -267,6 +259,7 @@ fn sigterm_under_load_ends_within_the_grace_and_the_rest_comes_later() {
     assert!(accepted < RECORDS, "the load was over before the signal");
     let committed = group::committed(&format!("{}.crm", topic.name), &topic);
     let committed: i64 = committed.into_iter().flatten().sum();
+    assert!(committed > 0, "what was finished before the stop is committed, {accepted} were accepted");
     assert!(committed as u64 <= accepted, "{committed} are committed, {accepted} were accepted");
 
     receiver.answer(|_| Answer::ok());

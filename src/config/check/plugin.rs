@@ -73,7 +73,7 @@ impl Checker<'_> {
             let own = step.limits.clone().unwrap_or_default();
             let limits = self.limits(&path.key("limits"), &own, inherited);
             let Some(component) = component else { continue };
-            chain.push(PluginUse {
+            let plugin = PluginUse {
                 name: Arc::from(step.name.as_str()),
                 component,
                 sha256,
@@ -81,7 +81,13 @@ impl Checker<'_> {
                 config: step.config.as_ref().map_or_else(|| "{}".to_owned(), ToString::to_string),
                 on_error: step.on_error.unwrap_or(OnError::DeadLetter),
                 limits,
-            });
+            };
+            let is_whole = !self.pruned.iter().any(|gone| gone.starts_with(&path));
+            if is_whole && let Some((of_config, message)) = (self.outside.plugin)(&plugin) {
+                let place = path.key(if of_config { "config" } else { "use" });
+                self.error(&place, format!("plugin `{}`: {message}", plugin.name), "");
+            }
+            chain.push(plugin);
         }
         chain
     }
