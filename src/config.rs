@@ -66,7 +66,7 @@ pub fn load(path: &Path, properties: &CheckProperties, plugin: &CheckPlugin) -> 
     let outside = Outside {
         base_dir: absolute.parent().unwrap_or(Path::new("/")).to_owned(),
         env: &|name| std::env::var_os(name),
-        read: &|file| std::fs::read(file),
+        read: &outside::read,
         standard: &standard::standard,
         properties,
         plugin,

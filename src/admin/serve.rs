@@ -20,8 +20,9 @@ use crate::config;
 /// Connections per listener; the kernel's backlog holds the next ones. HTTP/1 has one request under way on each.
 const MAX_CONNECTIONS: usize = 128;
 
-/// For a request's head, and for how long a connection may be idle: longer than common scrape intervals.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
+/// For a request's head, and for how long a connection may be idle. Short, since whoever sends a head slowly holds a place;
+/// a scraper whose connection was closed meanwhile opens another.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bytes of a request's head and of what is buffered of its body.
 const MAX_BUFFER: usize = 64 * 1024;

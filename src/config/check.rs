@@ -47,6 +47,7 @@ impl Checker<'_> {
         let memory = self.size(&root.key("memory"), config.memory.as_ref(), defaults::MEMORY, &defaults::MEMORY_RANGE);
         let plugins = self.plugins(&config.plugins);
         let mut claims = Claims::default();
+        claims.add_data_dir(&data_dir);
         let mut routes = Vec::new();
         for (name, route) in &config.routes {
             routes.push(Arc::new(self.route(name, route, config, &plugins, &data_dir, &mut claims)));

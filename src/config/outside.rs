@@ -30,6 +30,21 @@ pub struct Outside<'a> {
     pub plugin: &'a CheckPlugin,
 }
 
+/// The largest file that is read: beyond what a plugin may have.
+const MAX_READ_BYTES: u64 = 256 << 20;
+
+/// Reads a file; nothing that is none, such as a device, which may have no end.
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let metadata = std::fs::metadata(path)?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is not a file"));
+    }
+    if metadata.len() > MAX_READ_BYTES {
+        return Err(io::Error::other(format!("it has {} bytes, at most {MAX_READ_BYTES} are read", metadata.len())));
+    }
+    std::fs::read(path)
+}
+
 impl Outside<'_> {
     /// `path` as the configuration means it.
     pub fn resolve(&self, path: &str) -> PathBuf {

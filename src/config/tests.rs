@@ -316,7 +316,7 @@ fn no_more_errors_are_shown_than_anybody_reads() {
 fn a_configuration_is_read_beside_its_files() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("tidegate.yaml");
-    let load = || super::load(&path, &|_| Vec::new());
+    let load = || super::load(&path, &|_| Vec::new(), &|_| None);
     let error = load().unwrap_err().to_string();
     assert!(error.contains("cannot be read") && error.contains("--config"), "{error}");
 

@@ -54,6 +54,9 @@ const MAX_OPEN_COMMITS: u64 = 4;
 /// How long librdkafka's own thread may take to move kept partitions to their position.
 const SEEK_LIMIT: Duration = Duration::from_secs(10);
 
+/// Between two attempts at a group that the broker refuses.
+const REFUSED_PAUSE: Duration = Duration::from_secs(10);
+
 /// Between two looks while waiting for librdkafka.
 const SERVE_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -78,6 +81,10 @@ pub struct KafkaSource {
     fresh: bool,
     ready: VecDeque<Event>,
     watch: Watch,
+    /// Of [`Membership::Shared`].
+    topics: Vec<String>,
+    /// The broker refused the group: when to ask again. librdkafka would ask without a pause.
+    join_again: Option<Instant>,
     commits: u64,
 }
 
@@ -94,8 +101,7 @@ impl KafkaSource {
             .with_context(|| format!("failed to make a consumer for cluster `{}`", settings.cluster))?;
         let consumer = Arc::new(consumer);
         if membership == Membership::Shared {
-            let topics: Vec<_> = settings.topics.iter().map(String::as_str).collect();
-            consumer.subscribe(&topics)?;
+            subscribe(&consumer, &settings.topics)?;
         }
         let lookup = lookup::Settings {
             topics: settings.topics.clone(),
@@ -118,6 +124,8 @@ impl KafkaSource {
             fresh: true,
             ready: VecDeque::new(),
             watch: Watch::default(),
+            topics: settings.topics.clone(),
+            join_again: None,
             commits: 0,
         })
     }
@@ -159,8 +167,12 @@ impl KafkaSource {
                 | RDKafkaErrorCode::InvalidSessionTimeout
                 | RDKafkaErrorCode::GroupMaxSizeReached),
             ) => {
-                tracing::warn!(%error, group = self.group, "the broker refuses the group");
                 self.watch.group_refused(Some(format!("the broker refuses group `{}`: {code}", self.group)));
+                if self.membership == Membership::Shared && self.join_again.is_none() {
+                    tracing::warn!(%error, group = self.group, pause = ?REFUSED_PAUSE, "the broker refuses the group");
+                    self.consumer.unsubscribe();
+                    self.join_again = Some(Instant::now() + REFUSED_PAUSE);
+                }
             }
             // Of the connection: the error callback is told too, with the reason.
             _ => tracing::debug!(%error, group = self.group, "kafka consumer error"),
@@ -428,10 +440,19 @@ impl KafkaSource {
     }
 }
 
+fn subscribe(consumer: &BaseConsumer<Context>, topics: &[String]) -> anyhow::Result<()> {
+    let topics: Vec<_> = topics.iter().map(String::as_str).collect();
+    consumer.subscribe(&topics).context("failed to subscribe")
+}
+
 impl Source for KafkaSource {
     fn poll(&mut self, demand: Demand, wait: Duration) -> anyhow::Result<Event> {
         if let Some(event) = self.ready.pop_front() {
             return Ok(event);
+        }
+        if self.join_again.is_some_and(|at| Instant::now() >= at) {
+            self.join_again = None;
+            subscribe(&self.consumer, &self.topics)?;
         }
         self.serve(Duration::ZERO)?;
         if let Some(event) = self.news()? {

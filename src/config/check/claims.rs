@@ -55,6 +55,13 @@ impl Claims {
         }
     }
 
+    /// The files that a gateway keeps for itself.
+    pub(super) fn add_data_dir(&mut self, data_dir: &Path) {
+        for name in ["lock", "format", "admin.addr", "compiled"] {
+            self.add_file(&data_dir.join(name), KeyPath::root().key("data_dir"), true, false);
+        }
+    }
+
     pub(super) fn report(self, checker: &mut Checker<'_>) {
         for claims in self.files.into_values() {
             for (index, claim) in claims.iter().enumerate().skip(1) {

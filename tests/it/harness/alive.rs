@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::block_on;
+use super::{block_on, full_size};
 
 /// Between two questions.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -56,14 +56,15 @@ impl Alive {
     /// Ends the watch, before the gateway ends.
     ///
     /// # Panics
-    /// When an answer took longer than a second, or was no success.
+    /// When an answer took longer than the limit (at full size: a second), or was no success.
     #[track_caller]
     pub fn assert_prompt(mut self) -> Seen {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().expect("stopped once").join().expect("the watch did not panic");
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
         assert!(seen.answers > 0 && seen.failures.is_empty(), "health failed: {seen:?}");
-        assert!(seen.slowest < Duration::from_secs(1), "health took {:?}", seen.slowest);
+        // On a machine that has other things to do, the limit of each request is all that can be asked for.
+        assert!(!full_size() || seen.slowest < Duration::from_secs(1), "health took {:?}", seen.slowest);
         seen
     }
 }
