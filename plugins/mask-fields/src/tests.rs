@@ -378,7 +378,11 @@ proptest! {
             (Err(_), outcome) => prop_assert!(matches!(outcome, Outcome::Reject(_))),
             (Ok(_), Outcome::Reject(reason)) => prop_assert!(std::str::from_utf8(&broken).is_err(), "{}", reason),
             (Ok(_), Outcome::SetValue(Some(edited))) => {
-                let edited: Value = serde_json::from_slice(&edited.0).unwrap();
+                // A lone surrogate in a text that is not masked stays as it came: JSON by its grammar, and no text to compare.
+                let Ok(edited) = serde_json::from_slice::<Value>(&edited.0) else {
+                    prop_assert!(serde_json::from_slice::<Value>(&broken).is_err());
+                    return Ok(());
+                };
                 for (place, value) in [("a", &edited["a"]), ("c.a", &edited["c"]["a"])] {
                     prop_assert!(value.is_null() || value == "***", "{} is {}", place, value);
                 }

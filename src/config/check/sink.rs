@@ -11,18 +11,8 @@ use crate::config::{defaults, written};
 use crate::delivery::OnError;
 
 /// What the sink keeps beside each row under these names.
-const TAKEN_COLUMNS: [&str; 10] = [
-    "key",
-    "_topic",
-    "_partition",
-    "_offset",
-    "_timestamp",
-    "_generation",
-    "_source_key",
-    "rowid",
-    "oid",
-    "_rowid_",
-];
+const TAKEN_COLUMNS: [&str; 10] =
+    ["key", "_topic", "_partition", "_offset", "_timestamp", "_generation", "_source_key", "rowid", "oid", "_rowid_"];
 /// Names that begin so are SQLite's own and the sink's own.
 const TAKEN_TABLES: [&str; 2] = ["sqlite_", "_tidegate_"];
 

@@ -84,7 +84,8 @@ impl ClientContext for Context {
 
     fn error(&self, error: KafkaError, reason: &str) {
         let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
-        tracing::warn!(?code, reason, group = self.group, "kafka client error");
+        // Repeated many times a second while no broker answers; the lane tells it once, in words.
+        tracing::debug!(?code, reason, group = self.group, "kafka client error");
         let mut inbox = self.callback();
         if inbox.errors.len() < MAX_ERRORS {
             inbox.errors.push_back((code, reason.to_owned()));
