@@ -52,8 +52,10 @@ pub fn main() -> ExitCode {
 /// How a command prints data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Output {
+    /// For people
     #[default]
     Text,
+    /// For programs
     Json,
 }
 

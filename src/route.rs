@@ -207,8 +207,7 @@ impl Running {
         let (Some(&first), Some(&last)) = (batch.offsets().first(), batch.offsets().last()) else { return };
         let Some(assigned) = self.partitions.get_mut(batch.partition()) else { return };
         let next = NextOffset(last + 1);
-        let span =
-            Span { assignment: assigned.id, ticket: assigned.checkpoint.received(first, next), next, whole: true };
+        let span = Span { assignment: assigned.id, ticket: assigned.received(first, next), next, whole: true };
         if self.lane.metrics.records_in.inc_by(batch.len() as u64) == 0 {
             self.lane.shown.begun();
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, Ticket};
 use crate::delivery::Span;
 use crate::gateway::status::{LaneState, PartitionStatus};
 use crate::record::{NextOffset, TopicPartition};
@@ -21,8 +21,10 @@ pub struct Assigned {
     pub id: u64,
     pub worker: usize,
     pub checkpoint: Checkpoint,
-    /// Where reading began.
+    /// Where reading began: at the offset that the sink gave, else at the first record or position that was told.
     start: Option<i64>,
+    /// The first offset that the log held when it was told first.
+    low: Option<i64>,
     /// The end of the snapshot.
     target: Option<NextOffset>,
     end: Option<NextOffset>,
@@ -37,6 +39,7 @@ impl Assigned {
             worker,
             checkpoint: Checkpoint::new(start),
             start: start.map(|start| start.0),
+            low: None,
             target: None,
             end: None,
             committed: None,
@@ -48,10 +51,17 @@ impl Assigned {
     pub fn learn(&mut self, progress: &Progress) {
         self.end = progress.end.or(self.end);
         self.target = self.target.or(progress.end);
-        self.start = self.start.or(progress.low);
+        self.low = self.low.or(progress.low);
         if let Some(position) = progress.position {
+            self.start = self.start.or(Some(position.0));
             self.checkpoint.fetched(position);
         }
+    }
+
+    /// Records from `first` up to `next` were received.
+    pub fn received(&mut self, first: i64, next: NextOffset) -> Ticket {
+        self.start = self.start.or(Some(first));
+        self.checkpoint.received(first, next)
     }
 
     /// Live once everything below the target is finished, and for good.
@@ -65,11 +75,11 @@ impl Assigned {
         let live = self.is_live();
         let finished = self.checkpoint.head().map(|head| head.0);
         let end = self.end.map(|end| end.0);
-        let begun = finished.or(self.start);
+        let begun = finished.or(self.start).or(self.low);
         PartitionStatus {
             topic: partition.topic.to_string(),
             partition: partition.partition,
-            start: self.start.or(finished),
+            start: self.start.or(self.low),
             target: self.target.map(|target| target.0),
             finished,
             end,
@@ -201,6 +211,18 @@ mod tests {
         assert_eq!((status.target, status.end, status.lag), (Some(10), Some(50), Some(40)));
         partitions.get_mut(&tp).unwrap().learn(&progress(&tp, 90, None));
         assert_eq!(partitions.state(), LaneState::Live);
+    }
+
+    #[test]
+    fn reading_began_at_the_first_record_whatever_is_told_of_the_log_and_when() {
+        let tp = TopicPartition::new("t", 0);
+        let mut partitions = Partitions::default();
+        partitions.insert(tp.clone(), None, 1);
+        let assigned = partitions.get_mut(&tp).unwrap();
+        let ticket = assigned.received(3, NextOffset(10));
+        assigned.checkpoint.finished(ticket);
+        assigned.learn(&Progress { low: None, ..progress(&tp, 10, Some(10)) });
+        assert_eq!(partitions.status()[0].start, Some(3));
     }
 
     #[test]
