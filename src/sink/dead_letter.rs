@@ -316,6 +316,18 @@ mod tests {
     }
 
     #[test]
+    fn a_torn_line_longer_than_what_follows_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        let cause = rejection(Stage::Sink, "c");
+        append(&mut DeadLetters::new(path.clone()), &[1], &cause);
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, [&whole[..], &b"x".repeat(200_000)].concat()).unwrap();
+        append(&mut DeadLetters::new(path.clone()), &[2], &cause);
+        assert_eq!(offsets(&path), [1, 2]);
+    }
+
+    #[test]
     fn a_file_of_another_writer_is_refused_until_it_is_given_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");

@@ -190,6 +190,18 @@ fn older_versions_change_nothing_whichever_partition_they_come_from() {
 }
 
 #[test]
+fn what_is_read_again_takes_nothing_back() {
+    let mut f = Fixture::new();
+    let [older, newer] = [put(0, "a", "1"), put(1, "a", "2")].map(|row| f.lane.delivery("t", 0, &[row]));
+    let gone = f.lane.delivery("t", 0, &[delete(2, "b")]);
+    let put_b = f.lane.delivery("t", 0, &[put(3, "b", "1")]);
+    for delivery in [newer, older, put_b, gone] {
+        f.sink().write(&[delivery]).unwrap();
+    }
+    assert_eq!(f.rows(), ["\"a\" \"2\"", "\"b\" \"1\""]);
+}
+
+#[test]
 fn columns_hold_what_pointers_find() {
     let columns = [
         ("name", "/name", ColumnType::Text),
