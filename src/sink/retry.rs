@@ -46,11 +46,20 @@ impl Backoff {
         if self.retry.attempts.is_some_and(|attempts| self.failures >= attempts.get()) {
             return None;
         }
-        let doubled = 1u32.checked_shl(self.failures - 1).and_then(|times| self.retry.backoff.checked_mul(times));
-        let full = doubled.map_or(self.retry.max, |wait| wait.min(self.retry.max));
+        let full = self.full_wait();
         let half = full / 2;
         let share = (random >> 32) as u32;
         Some(full - half + Duration::from_nanos((half.as_nanos() as u64 / u64::from(u32::MAX)) * u64::from(share)))
+    }
+
+    /// The wait before its jitter. A `backoff` of nothing stays nothing, however often it is doubled.
+    fn full_wait(&self) -> Duration {
+        let Retry { backoff, max, .. } = self.retry;
+        if backoff.is_zero() {
+            return Duration::ZERO;
+        }
+        let doubled = 1u32.checked_shl(self.failures - 1).and_then(|times| backoff.checked_mul(times));
+        doubled.map_or(max, |wait| wait.min(max))
     }
 }
 
@@ -83,6 +92,12 @@ mod tests {
         let mut backoff = Backoff::new(retry(None, 1, 2));
         assert!((0..1000).all(|_| backoff.failed().is_some()));
         assert_eq!(backoff.failures(), 1000);
+    }
+
+    #[test]
+    fn no_backoff_stays_none_past_the_last_doubling() {
+        let mut backoff = Backoff::new(retry(None, 0, 1_000));
+        assert!((0..100).all(|_| backoff.failed() == Some(Duration::ZERO)));
     }
 
     proptest! {
