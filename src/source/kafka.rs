@@ -5,19 +5,16 @@
 //! | records | the partitions' queues are forwarded to one data queue, drained in batches ([`queue`]) |
 //! | back-pressure | not draining it: librdkafka stops fetching when it is full; events are polled all the same |
 //! | events | librdkafka's callbacks fill an inbox ([`context`]), which [`KafkaSource::poll`] empties |
-//! | rebalance | told to the lane and answered from the loop, by [`KafkaSource::assign`] and [`KafkaSource::release`] |
+//! | rebalance | told to the lane and answered from the loop, by [`KafkaSource::assign`] and [`KafkaSource::release`] ([`rebalance`]) |
 //! | position | end-of-partition messages, which come in order behind the records and past markers, aborted and compacted ones |
 //! | ends, topics | asked for on a thread of its own ([`lookup`]); then from statistics, each second |
-//!
-//! librdkafka pauses what we keep during a rebalance, throws its prefetched messages away, and goes on from its own idea
-//! of our position. That idea is one too far where the last message of a batch call was an end of partition. So each
-//! answer to a rebalance ends with a seek to the position that is known here.
 
 mod context;
 mod health;
 mod lookup;
 mod partitions;
 mod queue;
+mod rebalance;
 mod settings;
 mod statistics;
 
@@ -28,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use crossbeam_channel::bounded;
-use rdkafka::consumer::{BaseConsumer, Consumer, RebalanceProtocol};
+use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
@@ -37,6 +34,7 @@ use self::health::Watch;
 use self::lookup::{Answer, Lookup, Question};
 use self::partitions::Partitions;
 use self::queue::DataQueue;
+
 pub use self::settings::{Membership, PropertyError, RESERVED, validate};
 use super::{CommitMode, Demand, Event, Progress, Source};
 use crate::config::{Kafka, Start};
@@ -50,9 +48,6 @@ const SYNC_COMMIT_LIMIT: Duration = Duration::from_secs(5);
 
 /// Commits on their way; with one a second, that many seconds without an answer.
 const MAX_OPEN_COMMITS: u64 = 4;
-
-/// How long librdkafka's own thread may take to move kept partitions to their position.
-const SEEK_LIMIT: Duration = Duration::from_secs(10);
 
 /// Between two attempts at a group that the broker refuses.
 const REFUSED_PAUSE: Duration = Duration::from_secs(10);
@@ -229,133 +224,6 @@ impl KafkaSource {
                 Answer::Unreachable(reason) => self.watch.unreachable(reason),
                 Answer::Warning(warning) => self.ready.push_back(Event::Warning(warning)),
             }
-        }
-        Ok(())
-    }
-
-    /// Of a local lane: the partitions that came and went, as a rebalance of our own making.
-    fn discover(&mut self, topics: &lookup::Topics) {
-        let news: Vec<_> = topics.partitions.difference(&self.announced).cloned().collect();
-        // A topic that is refused or has no leader for a moment is not gone.
-        let is_gone = |partition: &&TopicPartition| topics.missing.iter().any(|topic| **topic == *partition.topic);
-        let gone: Vec<_> = self.announced.iter().filter(is_gone).cloned().collect();
-        if !gone.is_empty() {
-            self.announced.retain(|partition| !gone.contains(partition));
-            self.rebalances.push_back(Rebalance::Revoke { partitions: gone, lost: false });
-        }
-        if !news.is_empty() {
-            self.announced.extend(news.iter().cloned());
-            self.rebalances.push_back(Rebalance::Assign(news));
-        }
-    }
-
-    /// Tells the lane of the next rebalance, when none is open.
-    fn next_rebalance(&mut self) -> anyhow::Result<()> {
-        while self.open.is_none() {
-            let Some(rebalance) = self.rebalances.pop_front() else { return Ok(()) };
-            tracing::debug!(?rebalance, group = self.group, "rebalance");
-            self.watch.group_refused(None);
-            self.open = Some(rebalance.clone());
-            match rebalance {
-                Rebalance::Assign(partitions) if partitions.is_empty() => self.begin(&[])?,
-                Rebalance::Revoke { partitions, .. } if partitions.is_empty() => self.give_up(&partitions)?,
-                Rebalance::Assign(partitions) => self.ready.push_back(Event::Assign(partitions)),
-                Rebalance::Revoke { partitions, lost } => {
-                    self.partitions.revoke(&partitions);
-                    self.ready.push_back(Event::Revoke { partitions, lost });
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn resolved(&mut self, ends: Vec<(TopicPartition, NextOffset)>) -> anyhow::Result<()> {
-        let Some(mut starts) = self.resolving.take() else { return Ok(()) };
-        for (partition, start) in &mut starts {
-            let end = ends.iter().find(|(candidate, _)| candidate == partition);
-            *start = start.or(end.map(|(_, end)| *end));
-        }
-        self.begin(&starts)?;
-        // So that the start stays where it is, whatever happens before the first record is finished.
-        if !ends.is_empty()
-            && let Err(error) = self.commit(&ends, CommitMode::Async)
-        {
-            tracing::warn!(%error, group = self.group, "failed to commit the start");
-        }
-        Ok(())
-    }
-
-    /// Answers the open assignment.
-    fn begin(&mut self, starts: &[(TopicPartition, Option<NextOffset>)]) -> anyhow::Result<()> {
-        let mut list = TopicPartitionList::with_capacity(starts.len());
-        for (partition, start) in starts {
-            self.queue.forward(&partition.topic, partition.partition)?;
-            let mut element = list.add_partition(&partition.topic, partition.partition);
-            match (start, self.membership) {
-                (Some(start), _) => element.set_offset(Offset::Offset(start.0))?,
-                (None, Membership::Local) => element.set_offset(Offset::Beginning)?,
-                // Unset: librdkafka asks for the group's offset, as often as it takes.
-                (None, Membership::Shared) => {}
-            }
-        }
-        if self.is_eager() {
-            self.partitions.clear();
-            self.consumer.assign(&list)?;
-        } else {
-            self.consumer.incremental_assign(&list)?;
-        }
-        if self.membership == Membership::Shared {
-            self.go_on_from_here()?;
-        }
-        for (partition, start) in starts {
-            self.partitions.insert(partition.clone(), *start);
-        }
-        if !starts.is_empty() {
-            let partitions = starts.iter().map(|(partition, _)| partition.clone()).collect();
-            ensure!(self.lookup.ask(Question::Ends(partitions)), "too many questions to the broker are open");
-        }
-        self.open = None;
-        Ok(())
-    }
-
-    /// Answers the open revocation.
-    fn give_up(&mut self, partitions: &[TopicPartition]) -> anyhow::Result<()> {
-        let list = list_of(partitions);
-        match self.membership {
-            Membership::Shared => context::give_up(&self.consumer, &list)?,
-            Membership::Local => self.consumer.incremental_unassign(&list)?,
-        }
-        self.partitions.remove(partitions);
-        self.open = None;
-        self.go_on_from_here()
-    }
-
-    fn is_eager(&self) -> bool {
-        self.membership == Membership::Shared
-            && !matches!(self.consumer.rebalance_protocol(), RebalanceProtocol::Cooperative)
-    }
-
-    /// Moves every partition that we keep to the position that is known here. Messages that were taken from librdkafka and
-    /// not handed over come again.
-    fn go_on_from_here(&mut self) -> anyhow::Result<()> {
-        while let Some(message) = self.queue.peek() {
-            if let Some(slot) = self.partitions.find(message.topic(), message.partition()) {
-                self.partitions.get_mut(slot).put_back(message.offset());
-            }
-            self.queue.advance();
-        }
-        let mut list = TopicPartitionList::new();
-        for (partition, next) in self.partitions.positions() {
-            list.add_partition_offset(&partition.topic, partition.partition, Offset::Offset(next))?;
-        }
-        if list.count() == 0 {
-            return Ok(());
-        }
-        let list = self.consumer.seek_partitions(list, SEEK_LIMIT)?;
-        for element in list.elements() {
-            element.error().with_context(|| {
-                format!("failed to go on reading `{}[{}]` after a rebalance", element.topic(), element.partition())
-            })?;
         }
         Ok(())
     }
@@ -541,7 +409,7 @@ impl Source for KafkaSource {
         // librdkafka may hang here, on a topic that was deleted or a broker that is gone. Then the thread is left behind.
         let spawned = thread::Builder::new().name("kafka-close".to_owned()).spawn(move || {
             for rebalance in open.into_iter().chain(rebalances).filter(|_| membership == Membership::Shared) {
-                answer_at_the_end(&consumer, &rebalance);
+                rebalance::answer_at_the_end(&consumer, &rebalance);
             }
             if consumer.close_queue().is_ok() {
                 while !consumer.closed() {
@@ -555,26 +423,4 @@ impl Source for KafkaSource {
             tracing::warn!(group, ?grace, "the consumer did not close in time");
         }
     }
-}
-
-/// Closing waits for the answer to a rebalance that is open.
-fn answer_at_the_end(consumer: &BaseConsumer<Context>, rebalance: &Rebalance) {
-    let answered = match rebalance {
-        Rebalance::Revoke { partitions, .. } => context::give_up(consumer, &list_of(partitions)),
-        Rebalance::Assign(partitions) => match consumer.rebalance_protocol() {
-            RebalanceProtocol::Cooperative => consumer.incremental_assign(&list_of(partitions)),
-            _ => consumer.assign(&list_of(partitions)),
-        },
-    };
-    if let Err(error) = answered {
-        tracing::debug!(%error, "failed to answer a rebalance while closing");
-    }
-}
-
-fn list_of(partitions: &[TopicPartition]) -> TopicPartitionList {
-    let mut list = TopicPartitionList::with_capacity(partitions.len());
-    for partition in partitions {
-        list.add_partition(&partition.topic, partition.partition);
-    }
-    list
 }
