@@ -17,6 +17,7 @@ mod source;
 
 mod failures;
 mod positions;
+mod security;
 mod tombstones;
 
 // At the size of every run, and at full size by `make verify-…`.

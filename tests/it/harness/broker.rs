@@ -16,11 +16,17 @@ const START_LIMIT: Duration = Duration::from_secs(90);
 /// How often a start is tried with other ports, when somebody took one in between.
 const PORT_ATTEMPTS: usize = 5;
 
+/// Who may log in at the secure listener, by SCRAM-SHA-512.
+pub const USER: &str = "tidegate";
+pub const PASSWORD: &str = "open-sesame";
+
 /// A broker with its data. Dropping it kills it.
 #[derive(Debug)]
 pub struct Broker {
     dir: PathBuf,
     port: u16,
+    /// Of the listener that asks for TLS and a password, which only [`Broker::start_secure`] has.
+    secure_port: Option<u16>,
     process: Process,
 }
 
@@ -33,14 +39,28 @@ impl Broker {
 
     /// A broker of one's own, to stop and kill.
     pub fn start() -> Self {
+        Self::start_with(false)
+    }
+
+    /// One that also listens with TLS and asks for [`USER`] and [`PASSWORD`] there.
+    pub fn start_secure() -> Self {
+        Self::start_with(true)
+    }
+
+    fn start_with(secure: bool) -> Self {
         for _ in 0..PORT_ATTEMPTS {
             let (port, controller_port) = (free_port(), free_port());
+            let secure_port = secure.then(free_port);
             let dir = own_directory(port);
             copy_directory(formatted(), &dir);
-            std::fs::write(dir.join("server.properties"), properties(&dir, port, controller_port)).expect("writable");
+            if secure {
+                certify(&dir);
+            }
+            let properties = properties(&dir, port, controller_port, secure_port);
+            std::fs::write(dir.join("server.properties"), properties).expect("writable");
             let mut process = launch(&dir);
             if answers(&mut process, port) {
-                return Self { dir, port, process };
+                return Self { dir, port, secure_port, process };
             }
         }
         panic!("no broker came up on {PORT_ATTEMPTS} pairs of ports");
@@ -48,6 +68,15 @@ impl Broker {
 
     pub fn bootstrap(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    pub fn secure_bootstrap(&self) -> String {
+        format!("127.0.0.1:{}", self.secure_port.expect("started with `start_secure`"))
+    }
+
+    /// The certificate, in PEM, that vouches for the secure listener's: its own.
+    pub fn certificate(&self) -> PathBuf {
+        self.dir.join(CERTIFICATE)
     }
 
     /// What every client of the harness starts from.
@@ -133,17 +162,24 @@ fn answers(process: &mut Process, port: u16) -> bool {
     true
 }
 
-fn properties(dir: &Path, port: u16, controller_port: u16) -> String {
+fn properties(dir: &Path, port: u16, controller_port: u16, secure_port: Option<u16>) -> String {
     let data = dir.join("data");
+    let secure = secure_port.map(|port| format!(",SECURE://127.0.0.1:{port}")).unwrap_or_default();
+    let key_store = dir.join(KEY_STORE);
     format!(
         "process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller_port}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}{secure}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}{secure}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL
+listener.name.secure.ssl.keystore.location={}
+listener.name.secure.ssl.keystore.password={KEY_STORE_PASSWORD}
+listener.name.secure.sasl.enabled.mechanisms=SCRAM-SHA-512
+listener.name.secure.scram-sha-512.sasl.jaas.config=\
+  org.apache.kafka.common.security.scram.ScramLoginModule required;
 log.dirs={}
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=4
@@ -160,8 +196,23 @@ auto.create.topics.enable=false
 num.network.threads=2
 num.io.threads=4
 ",
+        key_store.display(),
         data.display()
     )
+}
+
+const KEY_STORE: &str = "broker.p12";
+const KEY_STORE_PASSWORD: &str = "changeit";
+const CERTIFICATE: &str = "broker.pem";
+
+/// A key for the secure listener, with a certificate that it signs itself.
+fn certify(dir: &Path) {
+    let store = ["-keystore", KEY_STORE, "-storetype", "PKCS12", "-storepass", KEY_STORE_PASSWORD, "-alias", "broker"];
+    let pair = ["-genkeypair", "-keyalg", "EC", "-dname", "CN=127.0.0.1", "-ext", "SAN=ip:127.0.0.1"];
+    for step in [&pair[..], &["-exportcert", "-rfc", "-file", CERTIFICATE]] {
+        let output = Command::new("keytool").args(step).args(store).current_dir(dir).output().expect("keytool runs");
+        assert!(output.status.success(), "keytool: {}", String::from_utf8_lossy(&output.stdout));
+    }
 }
 
 /// A formatted data directory, made once for each test process, since it takes a JVM of its own.
@@ -172,10 +223,11 @@ fn formatted() -> &'static Path {
         let dir = own_directory(0);
         let file = dir.join("server.properties");
         std::fs::create_dir_all(&dir).expect("the target directory is writable");
-        std::fs::write(&file, properties(&dir, 1, 2)).expect("writable");
+        std::fs::write(&file, properties(&dir, 1, 2, None)).expect("writable");
         let output = java()
             .args(["kafka.tools.StorageTool", "format", "-t", "VGlkZWdhdGVUZXN0czAwMQ", "-c"])
             .arg(&file)
+            .args(["--add-scram", &format!("SCRAM-SHA-512=[name={USER},password={PASSWORD}]")])
             .output()
             .expect("java runs");
         assert!(output.status.success(), "StorageTool: {}", String::from_utf8_lossy(&output.stderr));
