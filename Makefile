@@ -5,7 +5,7 @@ PROFILE ?= dev
 CARGO_VERIFY = TIDEGATE_SCALE=full cargo test --locked --profile $(PROFILE) --test it
 
 .PHONY: help demo test build plugins kafka lint fmt bench verify verify-snapshot verify-crashes verify-scale-out verify-outage \
-	verify-hostile verify-lanes clean-kafka
+	verify-hostile verify-lanes deny clean-kafka
 
 help:
 	@echo 'make demo      the whole thing in one process on an embedded broker; Ctrl-C ends it'
@@ -13,6 +13,7 @@ help:
 	@echo 'make build     the gateway, for use: target/release/tidegate'
 	@echo 'make plugins   the plugins: plugins/target/wasm32-wasip2/release/*.wasm'
 	@echo 'make lint      formatting and clippy alone;  make fmt  formats'
+	@echo 'make deny      licences, sources and versions of what is depended on'
 	@echo 'make bench     records a second and CPU a record, next to a consumer that does nothing'
 	@echo 'make verify    the full-size proofs, an hour or two; each alone: verify-snapshot, verify-crashes,'
 	@echo '               verify-scale-out, verify-outage, verify-hostile, verify-lanes'
@@ -43,6 +44,11 @@ lint:
 fmt:
 	cargo fmt
 	cd plugins && cargo fmt
+
+# With `cargo install --locked cargo-deny`. Advisories are left to whoever has the network: `cargo deny check advisories`.
+deny:
+	cargo deny check --hide-inclusion-graph licenses bans sources
+	cd plugins && cargo deny --config ../deny.toml check --hide-inclusion-graph --allow license-not-encountered licenses bans sources
 
 bench: plugins kafka
 	cargo bench --locked --bench throughput
