@@ -1,6 +1,7 @@
 //! The set of running lanes: start, look at, stop.
 
 pub mod data_dir;
+pub mod lock;
 pub mod status;
 
 use std::sync::Arc;
@@ -99,6 +100,11 @@ impl Gateway {
 
     pub fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// How long [`Gateway::stop`] may take, but for a reserve.
+    pub fn grace(&self) -> Duration {
+        self.grace
     }
 
     /// Stops feeding, finishes or gives up what is in hand, commits, and ends every lane within the grace time. Returns

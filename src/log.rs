@@ -70,7 +70,10 @@ fn install(log: &config::Log, writer: BoxMakeWriter, colour: bool) -> anyhow::Re
         .with_env_filter(filter)
         .with_writer(writer)
         .with_ansi(colour)
-        .with_span_events(FmtSpan::NONE);
+        .with_span_events(FmtSpan::NONE)
+        // It would tell of a failure on the standard error, where nobody reads any more, and panic of that: a gateway
+        // outlives whoever reads its log.
+        .log_internal_errors(false);
     match log.format {
         LogFormat::Text => builder.compact().try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),

@@ -5,9 +5,10 @@ use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
+use axum::Router;
 use serde::{Deserialize, Serialize};
 
+use super::json::Json;
 use super::{App, Problem, routes};
 use crate::gateway::status::{LaneState, LaneStatus, PartitionStatus, Status};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use reqwest::{StatusCode, Url};
 
-use super::Output;
+use super::{Output, out};
 use super::table::{self, Align, grouped};
 use crate::gateway::status::{LaneState, LaneStatus, Status};
 
@@ -46,8 +46,8 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let token = std::env::var(&args.token_env).ok().filter(|token| !token.is_empty());
     let status = runtime.block_on(fetch(&args.url, token.as_deref(), &args.token_env))?;
     match args.output {
-        Output::Text => print!("{}", render(&status)),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&status)?),
+        Output::Text => out::print(render(&status))?,
+        Output::Json => out::print(format_args!("{}\n", serde_json::to_string_pretty(&status)?))?,
     }
     Ok(ExitCode::SUCCESS)
 }
