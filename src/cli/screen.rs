@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::status;
 use super::table::{duration, fit, mebibytes, short};
-use crate::gateway::status::{LaneState, LaneStatus, Status};
+use crate::gateway::status::{LaneState, LaneStatus, Snapshot, Status};
 use crate::log::no_colour;
 
 /// What every terminal can show. A narrower one cuts lines, since wrapping is off while the screen is drawn.
@@ -154,14 +154,19 @@ pub fn render(last: Option<&Sample>, now: &Sample, width: usize, colour: bool) -
 pub fn line(last: Option<&Sample>, now: &Sample) -> String {
     let lane = |(route, lane): (&str, &LaneStatus)| {
         let mut words = vec![format!("{route}/{}", lane.sink), status::state(lane.state).to_owned()];
-        if let (LaneState::Bootstrapping, Some(percent)) = (lane.state, percent(lane)) {
-            words.push(format!("{percent} %"));
+        if let Snapshot::Percent(percent) = lane.snapshot() {
+            words.push(if lane.state == LaneState::Halted {
+                format!("at {percent} %")
+            } else {
+                format!("{percent} %")
+            });
         }
         words.push(format!("in {}", lane.counts.records_in));
         if let Some((rate_in, _)) = rates(last, now, route, lane) {
             words.push(format!("({}/s)", short(rate_in)));
         }
         words.push(format!("out {}", lane.counts.records_out));
+        words.push(format!("dropped {}", lane.counts.dropped));
         words.push(lane.lag().map_or_else(|| "lag ?".to_owned(), |lag| format!("lag {lag}")));
         words.push(format!("dead {}", lane.counts.dead_letters));
         words.join(" ")
@@ -190,18 +195,15 @@ fn rates(last: Option<&Sample>, now: &Sample, route: &str, lane: &LaneStatus) ->
     })
 }
 
-fn percent(lane: &LaneStatus) -> Option<usize> {
-    let (passed, total) = lane.snapshot_progress();
-    (total > 0).then(|| (passed * 100 / total) as usize)
-}
-
 fn snapshot(lane: &LaneStatus) -> String {
     const CELLS: usize = 9;
-    match percent(lane) {
-        _ if lane.state == LaneState::Live => "delivered".to_owned(),
-        None => "?".to_owned(),
-        Some(percent) => {
-            let full = percent * CELLS / 100;
+    match lane.snapshot() {
+        Snapshot::Delivered => "delivered".to_owned(),
+        Snapshot::Unknown => "?".to_owned(),
+        // A bar would promise that it goes on.
+        Snapshot::Percent(percent) if lane.state == LaneState::Halted => format!("stopped at {percent} %"),
+        Snapshot::Percent(percent) => {
+            let full = usize::from(percent) * CELLS / 100;
             format!("{}{} {percent:>3} %", "█".repeat(full), "░".repeat(CELLS - full))
         }
     }
@@ -209,7 +211,7 @@ fn snapshot(lane: &LaneStatus) -> String {
 
 fn note(route: &str, lane: &LaneStatus) -> Option<String> {
     let halted = lane.halt.as_ref().map(|halt| format!("halted: {halt}"));
-    let waits = || lane.waiting.as_ref().map(|waiting| format!("waits: {waiting}"));
+    let waits = || lane.waits_for().map(|waiting| format!("waits: {waiting}"));
     halted.or_else(waits).map(|text| format!("{route}/{} {text}", lane.sink))
 }
 
@@ -249,6 +251,7 @@ mod tests {
         let mut lane = samples::lane("read_model", LaneState::Bootstrapping, finished, 20);
         lane.counts.records_in = records;
         lane.counts.records_out = records / 2;
+        lane.counts.dropped = 2;
         lane.counts.dead_letters = 3;
         let mut http = samples::lane("a_very_long_name_of_a_sink", LaneState::Live, 20, 20);
         http.waiting =
@@ -274,9 +277,20 @@ profiles/a_very_long_name_of_a_sink waits: http://127.0.0.1:1/profiles answers �
 
     #[test]
     fn rates_are_those_between_two_looks() {
-        let text = render(Some(&sample(1, 1_000, 7)), &sample(3, 25_000, 20), WIDTH, false);
+        let text = render(Some(&sample(1, 1_000, 7)), &sample(3, 25_000, 19), WIDTH, false);
         let line = text.lines().nth(3).unwrap();
-        assert_eq!(line, "profiles/read_model  bootstrapping █████████ 100 %  12.0k   6.0k       0      3");
+        assert_eq!(line, "profiles/read_model  bootstrapping ████████░  95 %  12.0k   6.0k       1      3");
+    }
+
+    #[test]
+    fn a_halted_lane_looks_as_far_as_it_came() {
+        let mut lane = samples::lane("a", LaneState::Halted, 19, 20);
+        lane.halt = Some(samples::halt());
+        let now = Sample { at: Duration::ZERO, status: samples::status(vec![lane]) };
+        let text = render(None, &now, WIDTH, false);
+        let row = text.lines().nth(3).unwrap();
+        assert_eq!(row, "profiles/a           halted        stopped at 95 %      -      -       1      0");
+        assert!(line(None, &now).contains("profiles/a halted at 95 % in 0 "), "{}", line(None, &now));
     }
 
     #[test]
@@ -312,8 +326,8 @@ profiles/a_very_long_name_of_a_sink waits: http://127.0.0.1:1/profiles answers �
         let text = String::from_utf8(out).unwrap();
         assert_eq!(
             text,
-            "   0 s  profiles/read_model bootstrapping 35 % in 10 out 5 lag 13 dead 3 \
-             | profiles/a_very_long_name_of_a_sink live in 0 out 0 lag 0 dead 0 \
+            "   0 s  profiles/read_model bootstrapping 35 % in 10 out 5 dropped 2 lag 13 dead 3 \
+             | profiles/a_very_long_name_of_a_sink live in 0 out 0 dropped 0 lag 0 dead 0 \
              | profiles/a_very_long_name_of_a_sink waits: \
              http://127.0.0.1:1/profiles answers 503 Service Unavailable, tried 7 times by now\n"
         );

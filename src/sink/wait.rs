@@ -19,10 +19,17 @@ impl Wait {
         (context.waiting)(Some(reason));
     }
 
-    /// Says that the sink goes on, if it was waiting.
+    /// What was waited for has come. Says so, if the sink was waiting.
     pub fn end(&mut self, context: &Context) {
+        if self.shown {
+            info!(route = context.route, sink = context.sink.name, "sink goes on");
+        }
+        self.give_up(context);
+    }
+
+    /// Nothing is waited for any more, and nothing has come: what was tried is given up, somebody else's, or halts the lane.
+    pub fn give_up(&mut self, context: &Context) {
         if std::mem::take(&mut self.shown) {
-            info!(route = context.route, sink = context.sink.name, "goes on");
             (context.waiting)(None);
         }
     }

@@ -160,7 +160,7 @@ fn status_shows_the_lanes_of_a_running_gateway() {
         line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
     // Of the two records one has no key, and is a dead letter of each lane.
-    let counts = ["live", "done", "0", "2", "1", "0", "1", "1"];
+    let counts = ["live", "delivered", "0", "2", "1", "0", "1", "1"];
     assert_eq!(line("table (sqlite)"), [&["customers", "table", "(sqlite)"][..], &counts].concat());
     assert_eq!(line("nowhere (discard)"), [&["customers", "nowhere", "(discard)"][..], &counts].concat());
     assert!(text.contains("customers/table dead letters: "), "{text}");
