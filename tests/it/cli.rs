@@ -217,11 +217,11 @@ fn a_second_gateway_is_refused_the_data_directory_of_the_first() {
     first.wait_ready(LIMIT);
     let second = site.command().args(["run", "-c", "written.yaml"]).output().unwrap();
     assert_code(&second, 1);
-    assert!(
-        stderr(&second).contains("is in use by another gateway; give each its own `data_dir`"),
-        "{}",
-        stderr(&second)
+    let expected = format!(
+        "is in use by another gateway (pid {}); stop that one, or give each its own `data_dir`",
+        first.process.pid()
     );
+    assert!(stderr(&second).contains(&expected), "{}", stderr(&second));
     let address = fs::read_to_string(site.path("data/admin.addr")).unwrap();
     assert_eq!(address, first.address().to_string(), "the address is still the first one's");
     assert!(first.is_ready());
@@ -236,7 +236,12 @@ fn a_taken_port_is_an_error_at_once() {
     let second = sample(&SAMPLE.replace("127.0.0.1:0", &taken));
     let output = second.command().args(["run", "-c", "written.yaml"]).output().unwrap();
     assert_code(&output, 1);
-    assert!(stderr(&output).contains(&taken), "{}", stderr(&output));
+    let port = gateway.address().port();
+    let expected = format!(
+        "cannot listen on `{taken}`: another program does; `ss -ltnp 'sport = :{port}'` shows which, \
+         and `admin.listen` takes another port"
+    );
+    assert!(stderr(&output).contains(&expected), "{}", stderr(&output));
     gateway.stop();
 }
 
@@ -284,6 +289,35 @@ fn sigterm_does_not_wait_for_a_service_that_hangs() {
     assert!(group::committed(&format!("{}.crm", topic.name), &topic)[0] <= Some(0), "nothing was answered");
 }
 
+#[test]
+fn a_second_signal_ends_the_wait_at_once_and_commits_nothing_unfinished() {
+    let topic = Topic::compacted(Broker::shared(), 1);
+    Producer::new(topic.broker).write(&topic, [Record::put("a", "1"), Record::put("b", "2")]);
+    let receiver = Receiver::scripted(|_| Answer::ok().after(Duration::from_secs(600)));
+    let http = format!("sinks: {{ crm: {{ type: http, url: \"{}\", timeout: 10m }} }}", receiver.url());
+    let site = Site::new(topic.broker, &route(&topic, &[&http]));
+    site.rewrite(&site.yaml().replace("data_dir: data", "data_dir: data\nshutdown_grace: 10m"));
+    let mut gateway = site.start();
+    gateway.wait_until("both requests", LIMIT, |_| receiver.request_count() == 2);
+    gateway.process.signal(libc::SIGTERM);
+    gateway.wait_until("what the first signal says", LIMIT, |gateway| {
+        gateway.process.has_printed("draining, up to 600 s; press Ctrl-C again to stop at once")
+    });
+    assert!(gateway.try_get("/livez").is_ok(), "health is answered while it drains");
+    gateway.process.signal(libc::SIGINT);
+    let status = gateway.process.wait(LIMIT);
+    let output = gateway.process.output();
+    assert_eq!(status.code(), Some(1), "{status}\n{output}");
+    assert!(output.contains("stopped at once; unfinished work is done again at the next start"), "{output}");
+    assert!(group::committed(&format!("{}.crm", topic.name), &topic)[0] <= Some(0), "nothing was answered");
+
+    receiver.answer(|_| Answer::ok());
+    let mut again = site.start();
+    again.wait_ready(LIMIT);
+    again.stop();
+    assert_eq!(receiver.state().len(), 2, "what was unfinished came again");
+}
+
 #[track_caller]
 fn assert_stops_within(mut gateway: Gateway, grace: Duration) {
     let start = Instant::now();
@@ -311,6 +345,27 @@ fn the_demo_compares_every_sink_and_ends() {
     for place in ["SQLite table", "file", "HTTP receiver", "dead letters of crm"] {
         assert!(output.contains(place), "nothing of {place} in\n{output}");
     }
+}
+
+#[test]
+fn a_second_demo_leaves_the_directory_of_the_first_alone() {
+    let (mut first, dir) = demo(&[]);
+    super::harness::wait_for("the live demo", LIMIT, || first.has_printed("Ctrl-C ends it.").then_some(()));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["demo", "--once", "--dir"]).arg(dir.path());
+    let second = command.output().unwrap();
+    assert_code(&second, 1);
+    let (shown, pid) = (dir.path().display(), first.pid());
+    assert_eq!(
+        stderr(&second),
+        format!(
+            "error: `{shown}` is in use by a running demo (pid {pid}); end that one, or give another directory with `--dir`\n"
+        )
+    );
+    assert!(dir.path().join("profiles.db").exists());
+    first.signal(libc::SIGINT);
+    let status = first.wait(DEMO_STOP_LIMIT);
+    assert!(status.success(), "{status}\n{}", first.output());
 }
 
 #[test]
