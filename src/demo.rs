@@ -31,6 +31,7 @@ use crate::cli::signals::{self, Drained, Signals};
 use crate::cli::table::grouped;
 use crate::cli::{FAILED, check, exit, out};
 use crate::config::Source;
+use crate::gateway::data_dir::DataDir;
 use crate::gateway::{Gateway, Plan};
 use crate::stop::Stop;
 
@@ -88,9 +89,10 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
 
     let begin = Instant::now();
     let admin = plan.config.admin.clone();
+    let data_dir = DataDir::open(&plan.config.data_dir)?;
     let listeners = runtime.block_on(Listeners::bind(&admin))?;
     let mut watch = runtime.block_on(async { Watch::new() })?;
-    let gateway = Gateway::start(plan, runtime.handle())?;
+    let gateway = Gateway::start(plan, data_dir, runtime.handle())?;
     let handle = gateway.handle().clone();
     let status = move || handle.status();
     let app = App::new(status.clone(), gateway.handle().metrics().clone());

@@ -55,13 +55,13 @@ struct Route {
 }
 
 impl Gateway {
-    /// Starts every lane. A lane's trouble is its own: what it needs and cannot have is shown in the status.
+    /// Starts every lane, in the plan's data directory. A lane's trouble is its own: what it needs and cannot have is shown
+    /// in the status.
     ///
     /// # Errors
-    /// When the data directory cannot be had: nothing runs then.
-    pub fn start(plan: Plan, runtime: &tokio::runtime::Handle) -> anyhow::Result<Self> {
+    /// When there are no threads for the lanes.
+    pub fn start(plan: Plan, data_dir: DataDir, runtime: &tokio::runtime::Handle) -> anyhow::Result<Self> {
         let Plan { config, chains } = plan;
-        let data_dir = DataDir::open(&config.data_dir)?;
         let metrics = Metrics::new();
         let stop = Stop::new();
         let mut threads = Vec::new();

@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use super::signals::{self, Drained, Signals};
 use super::{FAILED, USAGE, check, exit, out};
 use crate::admin::{self, App, Listeners};
+use crate::gateway::data_dir::DataDir;
 use crate::gateway::{Gateway, Handle, Plan};
 
 #[derive(Debug, clap::Args)]
@@ -50,13 +51,15 @@ async fn serve(plan: Plan, once: bool) -> anyhow::Result<ExitCode> {
     // Before the lanes start, so that no signal is lost, and a taken port is an error at once.
     let mut signals = Signals::catch()?;
     let admin = plan.config.admin.clone();
-    let data_dir = plan.config.data_dir.clone();
+    let data_path = plan.config.data_dir.clone();
+    // Before the port: whoever starts a gateway twice learns that it runs already.
+    let data_dir = DataDir::open(&data_path)?;
     let listeners = Listeners::bind(&admin).await?;
     let address = listeners.admin_address()?;
-    let gateway = Gateway::start(plan, &tokio::runtime::Handle::current())?;
+    let gateway = Gateway::start(plan, data_dir, &tokio::runtime::Handle::current())?;
     let handle = gateway.handle().clone();
     tracing::info!(%address, "admin server listens");
-    tell_address(&data_dir, address);
+    tell_address(&data_path, address);
     let app = App::new(
         {
             let handle = handle.clone();

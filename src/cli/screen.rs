@@ -155,11 +155,7 @@ pub fn line(last: Option<&Sample>, now: &Sample) -> String {
     let lane = |(route, lane): (&str, &LaneStatus)| {
         let mut words = vec![format!("{route}/{}", lane.sink), status::state(lane.state).to_owned()];
         if let Snapshot::Percent(percent) = lane.snapshot() {
-            words.push(if lane.state == LaneState::Halted {
-                format!("at {percent} %")
-            } else {
-                format!("{percent} %")
-            });
+            words.push(format!("{}{percent} %", if has_ended(lane) { "at " } else { "" }));
         }
         words.push(format!("in {}", lane.counts.records_in));
         if let Some((rate_in, _)) = rates(last, now, route, lane) {
@@ -201,12 +197,16 @@ fn snapshot(lane: &LaneStatus) -> String {
         Snapshot::Delivered => "delivered".to_owned(),
         Snapshot::Unknown => "?".to_owned(),
         // A bar would promise that it goes on.
-        Snapshot::Percent(percent) if lane.state == LaneState::Halted => format!("stopped at {percent} %"),
+        Snapshot::Percent(percent) if has_ended(lane) => format!("stopped at {percent} %"),
         Snapshot::Percent(percent) => {
             let full = usize::from(percent) * CELLS / 100;
             format!("{}{} {percent:>3} %", "█".repeat(full), "░".repeat(CELLS - full))
         }
     }
+}
+
+fn has_ended(lane: &LaneStatus) -> bool {
+    matches!(lane.state, LaneState::Halted | LaneState::Stopped)
 }
 
 fn note(route: &str, lane: &LaneStatus) -> Option<String> {

@@ -124,13 +124,15 @@ impl LaneStatus {
 
     /// What the lane waits for, in words; for one that starts, what it does not know yet.
     pub fn waits_for(&self) -> Option<String> {
-        if self.waiting.is_some() || self.state != LaneState::Starting {
-            return self.waiting.clone();
+        match self.state {
+            LaneState::Stopped => return None,
+            LaneState::Starting if self.waiting.is_none() => {}
+            _ => return self.waiting.clone(),
         }
         let unknown = self.partitions.iter().filter(|p| p.target.is_none()).map(|p| (&*p.topic, p.partition));
         let unknown = record::ranges(unknown);
         Some(match self.partitions.len() {
-            0 => "its partitions are not known yet".to_owned(),
+            0 => "no partitions are assigned to it yet".to_owned(),
             _ => format!("the snapshot's end is not known yet of {unknown}"),
         })
     }
@@ -231,9 +233,11 @@ mod tests {
         let end = "the snapshot's end is not known yet of user-profiles[0-2]";
         assert_eq!(lane.waits_for().as_deref(), Some(end));
         lane.partitions.clear();
-        assert_eq!(lane.waits_for().as_deref(), Some("its partitions are not known yet"));
+        assert_eq!(lane.waits_for().as_deref(), Some("no partitions are assigned to it yet"));
         lane.waiting = Some("no broker answers".to_owned());
         assert_eq!(lane.waits_for(), lane.waiting);
+        lane.state = LaneState::Stopped;
+        assert_eq!(lane.waits_for(), None, "it waits no longer");
         lane.waiting = None;
         lane.state = LaneState::Live;
         assert_eq!(lane.waits_for(), None);

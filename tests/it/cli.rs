@@ -215,6 +215,8 @@ fn a_second_gateway_is_refused_the_data_directory_of_the_first() {
     let site = sample(SAMPLE);
     let mut first = site.start();
     first.wait_ready(LIMIT);
+    // Its port is taken as well, which is only the consequence.
+    site.rewrite(&SAMPLE.replace("127.0.0.1:0", &first.address().to_string()));
     let second = site.command().args(["run", "-c", "written.yaml"]).output().unwrap();
     assert_code(&second, 1);
     let expected = format!(
