@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
@@ -57,15 +58,26 @@ pub enum Drained {
     Cut(Signal),
 }
 
+/// Signals within this time are one: `timeout` and other programs that start programs signal a process and then its group.
+/// Nobody presses Ctrl-C twice as fast, having read what the first one says.
+const ONE_SIGNAL: Duration = Duration::from_millis(300);
+
 /// Ends the lanes, which takes up to the grace time, unless another signal comes.
 ///
 /// # Errors
 /// When the wait for the lanes panicked.
 pub async fn drain(gateway: Gateway, signals: &mut Signals) -> anyhow::Result<Drained> {
-    let stop = tokio::task::spawn_blocking(move || gateway.stop());
-    tokio::select! {
-        late = stop => Ok(Drained::Late(late?)),
-        signal = signals.next() => Ok(Drained::Cut(signal)),
+    let begun = Instant::now();
+    let mut stop = tokio::task::spawn_blocking(move || gateway.stop());
+    loop {
+        tokio::select! {
+            late = &mut stop => return Ok(Drained::Late(late?)),
+            signal = signals.next() => {
+                if begun.elapsed() >= ONE_SIGNAL {
+                    return Ok(Drained::Cut(signal));
+                }
+            }
+        }
     }
 }
 
