@@ -7,6 +7,7 @@
 mod auth;
 mod door;
 mod error;
+mod json;
 mod probes;
 mod routes;
 mod serve;
@@ -24,7 +25,7 @@ use crate::gateway::status::Status;
 use crate::metrics::Metrics;
 
 pub use error::Problem;
-pub use serve::{Listeners, serve};
+pub use serve::{Listeners, cannot_listen, serve};
 
 /// What the server answers from.
 #[derive(Clone)]

@@ -1,8 +1,11 @@
 //! The command line. Exit codes: 0 = done, 1 = failed, 2 = wrong usage or configuration.
 
 pub mod check;
+pub mod exit;
+pub mod out;
 mod run;
 pub mod screen;
+pub mod signals;
 pub mod status;
 pub mod table;
 
@@ -32,6 +35,9 @@ enum Command {
     Status(status::StatusArgs),
 }
 
+/// What was asked for was not done, or not wholly.
+pub const FAILED: u8 = 1;
+
 /// Something was done wrong by whoever called: usage or configuration.
 pub const USAGE: u8 = 2;
 
@@ -44,8 +50,8 @@ pub fn main() -> ExitCode {
         Command::Status(args) => status::run(&args),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
-        ExitCode::FAILURE
+        out::complain(format_args!("error: {error:#}\n"));
+        ExitCode::from(FAILED)
     })
 }
 
@@ -60,6 +66,6 @@ pub enum Output {
 }
 
 fn schema() -> anyhow::Result<ExitCode> {
-    println!("{}", serde_json::to_string_pretty(&crate::config::schema())?);
+    out::print(format_args!("{}\n", serde_json::to_string_pretty(&crate::config::schema())?))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 
 use self::broker::{Broker, Produced};
 use self::compare::Comparison;
@@ -27,9 +27,11 @@ use self::profiles::Crowd;
 use self::receiver::Receiver;
 use self::watch::{Ended, Watch};
 use crate::admin::{self, App, Listeners};
-use crate::cli::check;
+use crate::cli::signals::{self, Drained, Signals};
 use crate::cli::table::grouped;
+use crate::cli::{FAILED, check, exit, out};
 use crate::config::Source;
+use crate::gateway::data_dir::DataDir;
 use crate::gateway::{Gateway, Plan};
 use crate::stop::Stop;
 
@@ -75,7 +77,8 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let dir = Directory::prepare(&args.dir)?;
     let broker = Broker::start()?;
     let produced = broker.fill(profiles::seed(args.records))?;
-    println!("{} records of customer profiles are in the topic `{}`", grouped(produced.len() as u64), broker::TOPIC);
+    let records = grouped(produced.len() as u64);
+    out::print(format_args!("{records} records of customer profiles are in the topic `{}`\n", broker::TOPIC))?;
 
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(RUNTIME_THREADS).enable_all().build()?;
     let receiver = runtime.block_on(Receiver::start())?;
@@ -86,9 +89,10 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
 
     let begin = Instant::now();
     let admin = plan.config.admin.clone();
+    let data_dir = DataDir::open(&plan.config.data_dir)?;
     let listeners = runtime.block_on(Listeners::bind(&admin))?;
     let mut watch = runtime.block_on(async { Watch::new() })?;
-    let gateway = Gateway::start(plan, runtime.handle())?;
+    let gateway = Gateway::start(plan, data_dir, runtime.handle())?;
     let handle = gateway.handle().clone();
     let status = move || handle.status();
     let app = App::new(status.clone(), gateway.handle().metrics().clone());
@@ -97,29 +101,29 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     if args.once {
         let ended = runtime.block_on(watch.until_delivered(&status, Some(args.timeout)));
         let took = begin.elapsed();
-        stop(gateway)?;
+        let interrupted = matches!(ended, Ok(Ended::Interrupted));
+        runtime.block_on(stop(gateway, watch.signals(), interrupted))?;
         return match ended? {
             Ended::Delivered => compare_and_tell(&dir, &receiver, &produced, took),
-            Ended::Interrupted => Ok(ExitCode::FAILURE),
+            Ended::Interrupted => Ok(ExitCode::from(FAILED)),
         };
     }
     let stop_producer = Stop::new();
     let producer = broker.go_on(Crowd::later(args.records), stop_producer.clone())?;
     let ended = runtime.block_on(async {
         if watch.until_delivered(&status, None).await? == Ended::Delivered {
-            print!("{}", dir.what_to_look_at(&program(), listen, &receiver.url(), begin.elapsed()));
+            out::print(dir.what_to_look_at(&program(), listen, &receiver.url(), begin.elapsed()))?;
             watch.until_interrupted(&status).await?;
         }
         anyhow::Ok(())
     });
-    println!("stopping");
     stop_producer.set();
     if producer.join().is_err() {
         bail!("the demo's producer panicked");
     }
-    stop(gateway)?;
+    runtime.block_on(stop(gateway, watch.signals(), true))?;
     ended?;
-    println!("stopped; what was written is left in `{}`", args.dir.display());
+    out::print(format_args!("stopped; what was written is left in `{}`\n", args.dir.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -128,12 +132,17 @@ fn program() -> String {
     std::env::args().next().unwrap_or_else(|| "tidegate".to_owned())
 }
 
-fn stop(gateway: Gateway) -> anyhow::Result<()> {
-    let late = gateway.stop();
-    if !late.is_empty() {
-        bail!("these lanes did not end in time: {}", late.join(", "));
+/// Ends the lanes, and says so unless it is what the demo came to by itself.
+async fn stop(gateway: Gateway, signals: &mut Signals, say: bool) -> anyhow::Result<()> {
+    let said = if say { out::print(format_args!("{}\n", signals::draining(&gateway))) } else { Ok(()) };
+    match signals::drain(gateway, signals).await? {
+        Drained::Late(late) if late.is_empty() => said,
+        Drained::Late(late) => bail!("these lanes did not end in time: {}", late.join(", ")),
+        Drained::Cut(_) => {
+            out::complain(format_args!("{}\n", signals::CUT));
+            exit::at_once(FAILED)
+        }
     }
-    Ok(())
 }
 
 /// Compares every place that the gateway wrote to, and says what differs.
@@ -145,13 +154,13 @@ fn compare_and_tell(
 ) -> anyhow::Result<ExitCode> {
     let comparisons = compare_all(dir, receiver, produced)?;
     let equal = comparisons.iter().all(Comparison::is_equal);
-    println!(
-        "\ndelivered in {:.1} s; each sink next to a fold of the records that were produced:\n",
-        took.as_secs_f64()
-    );
-    println!("{}", compare::render(&comparisons));
-    println!("{}", if equal { "equal" } else { "NOT EQUAL" });
-    Ok(if equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    out::print(format_args!(
+        "\ndelivered in {:.1} s; each sink next to a fold of the records that were produced:\n\n{}\n{}\n",
+        took.as_secs_f64(),
+        compare::render(&comparisons),
+        if equal { "equal" } else { "NOT EQUAL" }
+    ))?;
+    Ok(if equal { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }
 
 fn compare_all(dir: &Directory, receiver: &Receiver, produced: &[Produced]) -> anyhow::Result<Vec<Comparison>> {
@@ -190,7 +199,7 @@ fn free_address(wanted: Option<SocketAddr>) -> anyhow::Result<SocketAddr> {
     let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let listener = match wanted {
         Some(address) => {
-            TcpListener::bind(address).with_context(|| format!("cannot listen on `{address}` (`--listen`)"))?
+            TcpListener::bind(address).map_err(|error| admin::cannot_listen("--listen", address, error))?
         }
         None => TcpListener::bind(local(8080)).or_else(|_| TcpListener::bind(local(0)))?,
     };

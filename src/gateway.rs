@@ -1,6 +1,7 @@
 //! The set of running lanes: start, look at, stop.
 
 pub mod data_dir;
+pub mod lock;
 pub mod status;
 
 use std::sync::Arc;
@@ -54,13 +55,13 @@ struct Route {
 }
 
 impl Gateway {
-    /// Starts every lane. A lane's trouble is its own: what it needs and cannot have is shown in the status.
+    /// Starts every lane, in the plan's data directory. A lane's trouble is its own: what it needs and cannot have is shown
+    /// in the status.
     ///
     /// # Errors
-    /// When the data directory cannot be had: nothing runs then.
-    pub fn start(plan: Plan, runtime: &tokio::runtime::Handle) -> anyhow::Result<Self> {
+    /// When there are no threads for the lanes.
+    pub fn start(plan: Plan, data_dir: DataDir, runtime: &tokio::runtime::Handle) -> anyhow::Result<Self> {
         let Plan { config, chains } = plan;
-        let data_dir = DataDir::open(&config.data_dir)?;
         let metrics = Metrics::new();
         let stop = Stop::new();
         let mut threads = Vec::new();
@@ -99,6 +100,11 @@ impl Gateway {
 
     pub fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// How long [`Gateway::stop`] may take, but for a reserve.
+    pub fn grace(&self) -> Duration {
+        self.grace
     }
 
     /// Stops feeding, finishes or gives up what is in hand, commits, and ends every lane within the grace time. Returns

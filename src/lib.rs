@@ -1,5 +1,8 @@
 //! Tidegate keeps systems in step with compacted Kafka topics. This is the map; the modules stand in reading order.
 
+// They panic when nobody reads; `cli::out` does not.
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 // One lane, from the source to the checkpoint: the record's way.
 pub mod route;
 

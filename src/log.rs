@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use anyhow::anyhow;
 use tracing::level_filters::LevelFilter;
@@ -70,7 +71,10 @@ fn install(log: &config::Log, writer: BoxMakeWriter, colour: bool) -> anyhow::Re
         .with_env_filter(filter)
         .with_writer(writer)
         .with_ansi(colour)
-        .with_span_events(FmtSpan::NONE);
+        .with_span_events(FmtSpan::NONE)
+        // It would tell of a failure on the standard error, where nobody reads any more, and panic of that: a gateway
+        // outlives whoever reads its log.
+        .log_internal_errors(false);
     match log.format {
         LogFormat::Text => builder.compact().try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
@@ -81,6 +85,11 @@ fn install(log: &config::Log, writer: BoxMakeWriter, colour: bool) -> anyhow::Re
 /// Whether the user asked for no colour anywhere (<https://no-color.org>).
 pub fn no_colour() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
+
+/// A duration as it is logged, in seconds and whole milliseconds: a log is read, and not computed with.
+pub fn seconds(duration: Duration) -> f64 {
+    duration.as_millis() as f64 / 1000.0
 }
 
 /// The filter that `text` describes, with the libraries tamed that it does not name.
@@ -160,6 +169,14 @@ mod tests {
         assert_eq!(parse(" ").unwrap_err().to_string(), format!("` ` is no log filter: it is empty; {accepted}"));
         let error = parse("info,tidegate=loud").unwrap_err().to_string();
         assert!(error.starts_with("`info,tidegate=loud` is no log filter: ") && error.ends_with(accepted), "{error}");
+    }
+
+    #[test]
+    fn seconds_are_as_short_as_they_can_be() {
+        let shown = |duration| format!("{:?}", seconds(duration));
+        assert_eq!(shown(Duration::from_millis(100)), "0.1");
+        assert_eq!(shown(Duration::from_nanos(133_391_201)), "0.133");
+        assert_eq!(shown(Duration::from_secs(25)), "25.0");
     }
 
     #[test]

@@ -7,8 +7,12 @@
 //! Null, empty and absent stay different everywhere: a field is `Option<&[u8]>`, and headers are an ordered list that may
 //! hold a name twice.
 
+mod ranges;
+
 use std::fmt;
 use std::sync::Arc;
+
+pub use ranges::ranges;
 
 /// The length of a field that is null.
 pub const NULL: i32 = -1;

@@ -24,7 +24,7 @@ use crate::delivery::{Assignments, Delivery, Hold, InHand, Span};
 use crate::gateway::status::LaneState;
 use crate::metrics::{ErrorKind, LaneMetrics};
 use crate::plugin::Chain;
-use crate::record::{Batch, NextOffset, TopicPartition};
+use crate::record::{self, Batch, NextOffset, TopicPartition};
 use crate::sink::{self, Halt, Receipt};
 use crate::source::{CommitMode, Demand, Event, Health, Progress, Source};
 use crate::stop::Stop;
@@ -255,8 +255,10 @@ impl Running {
                 (partition, start)
             })
             .collect();
+        let named = starts.iter().map(|(partition, _)| (&*partition.topic, partition.partition));
+        tracing::info!(lane = %self.lane.shown.name(), partitions = %record::ranges(named), "partitions assigned");
         for (partition, start) in &starts {
-            tracing::info!(lane = %self.lane.shown.name(), %partition, start = start.map(|s| s.0), "partition assigned");
+            tracing::debug!(lane = %self.lane.shown.name(), %partition, start = start.map(|s| s.0), "partition assigned");
             let id = self.partitions.insert(partition.clone(), *start, self.workers.count());
             if !self.halted {
                 self.assignments.insert(id);
@@ -268,7 +270,8 @@ impl Running {
     }
 
     fn revoke(&mut self, partitions: Vec<TopicPartition>, lost: bool) {
-        tracing::info!(lane = %self.lane.shown.name(), partitions = partitions.len(), lost, "partitions revoked");
+        let named = partitions.iter().map(|partition| (&*partition.topic, partition.partition));
+        tracing::info!(lane = %self.lane.shown.name(), partitions = %record::ranges(named), lost, "partitions revoked");
         if lost {
             self.release(&partitions);
         } else {

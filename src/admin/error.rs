@@ -1,9 +1,10 @@
 //! What went wrong, as the caller is told: problem details after RFC 9457, with a code that stays the same.
 
-use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+
+use super::json::Json;
 
 /// An answer that is not the one that was asked for.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

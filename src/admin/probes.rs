@@ -1,13 +1,14 @@
 //! Is it alive, is it ready, and its numbers.
 
+use axum::Router;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 
+use super::json::Json;
 use super::{App, Problem, routes};
 use crate::gateway::status::{LaneState, LaneStatus, PartitionStatus, Status};
 
@@ -129,7 +130,7 @@ fn lane_readiness(route: &str, lane: &LaneStatus, counts: bool, detail: Detail) 
         passed,
         total,
         stalled_seconds: lane.stalled_seconds,
-        waiting: words(lane.waiting.clone()),
+        waiting: words(lane.waits_for()),
         halt: words(lane.halt.as_ref().map(ToString::to_string)),
         partitions: lane.partitions.iter().map(partition_readiness).collect(),
     }

@@ -1,9 +1,9 @@
 //! What runs, and how far it is.
 
-use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 
+use super::json::Json;
 use super::{App, Problem};
 use crate::gateway::status::{RouteStatus, Status};
 

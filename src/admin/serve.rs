@@ -1,10 +1,11 @@
 //! Listening and serving, with a limit on everything that a stranger can hold.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::anyhow;
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -45,7 +46,7 @@ pub struct Listeners {
 
 impl Listeners {
     /// # Errors
-    /// When an address cannot be listened on; the error names it and its key in the configuration.
+    /// When an address cannot be listened on; the error names it, its key in the configuration, and what to do.
     pub async fn bind(config: &config::Admin) -> anyhow::Result<Self> {
         let admin = bind("admin.listen", config.listen).await?;
         let probes = match config.probes {
@@ -59,13 +60,31 @@ impl Listeners {
     ///
     /// # Errors
     /// When the operating system does not tell.
-    pub fn admin_address(&self) -> std::io::Result<SocketAddr> {
+    pub fn admin_address(&self) -> io::Result<SocketAddr> {
         self.admin.local_addr()
     }
 }
 
 async fn bind(key: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("cannot listen on `{address}` (`{key}`)"))
+    TcpListener::bind(address).await.map_err(|error| cannot_listen(key, address, error))
+}
+
+/// Why nothing can listen on `address`, and what to do: `key` is where it was given.
+pub fn cannot_listen(key: &str, address: SocketAddr, error: io::Error) -> anyhow::Error {
+    let port = address.port();
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "another program does; `ss -ltnp 'sport = :{port}'` shows which, and `{key}` takes another port, or 0 for any free one"
+        ),
+        io::ErrorKind::AddrNotAvailable => {
+            format!("this machine has no such address; `{key}` takes one of `ip address`, or `0.0.0.0:{port}` for all")
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!("this user may not listen on port {port}; `{key}` takes another one, such as 8080")
+        }
+        _ => return anyhow!(error).context(format!("cannot listen on `{address}` (`{key}`)")),
+    };
+    anyhow!("cannot listen on `{address}`: {advice}")
 }
 
 /// Serves until `shutdown` is over and the requests under way then are answered.

@@ -44,6 +44,7 @@ struct Answer {
 
 impl Answer {
     fn json(&self) -> Value {
+        assert!(self.text.ends_with("}\n"), "no end of line: {:?}", self.text);
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
 
@@ -255,5 +256,31 @@ async fn a_taken_port_is_named_with_its_key() {
     let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap();
     let error = Listeners::bind(&config(&address.to_string(), &[])).await.unwrap_err();
-    assert_eq!(error.to_string(), format!("cannot listen on `{address}` (`admin.listen`)"));
+    let port = address.port();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "cannot listen on `{address}`: another program does; `ss -ltnp 'sport = :{port}'` shows which, \
+             and `admin.listen` takes another port, or 0 for any free one"
+        )
+    );
+}
+
+#[test]
+fn each_reason_not_to_listen_has_its_advice() {
+    let says = |kind: std::io::ErrorKind| {
+        format!("{:#}", cannot_listen("admin.probes", "192.0.2.1:80".parse().unwrap(), kind.into()))
+    };
+    use std::io::ErrorKind::{AddrNotAvailable, OutOfMemory, PermissionDenied};
+    assert_eq!(
+        says(AddrNotAvailable),
+        "cannot listen on `192.0.2.1:80`: this machine has no such address; \
+         `admin.probes` takes one of `ip address`, or `0.0.0.0:80` for all"
+    );
+    assert_eq!(
+        says(PermissionDenied),
+        "cannot listen on `192.0.2.1:80`: this user may not listen on port 80; \
+         `admin.probes` takes another one, such as 8080"
+    );
+    assert_eq!(says(OutOfMemory), "cannot listen on `192.0.2.1:80` (`admin.probes`): out of memory");
 }

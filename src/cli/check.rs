@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use super::{Output, USAGE};
+use super::{Output, USAGE, out};
 use crate::config::{self, Config, Errors, KeyPath, Loaded, Method, Route, SinkKind};
 use crate::gateway::Plan;
 use crate::plugin::{Chain, ChainError, Engine, EngineSettings, LoadError};
@@ -29,18 +29,19 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         Ok(plan) => plan,
         Err(errors) => {
             match args.output {
-                Output::Text => eprint!("{errors}"),
-                Output::Json => println!("{}", serde_json::to_string_pretty(&errors)?),
+                Output::Text => out::complain(&errors),
+                Output::Json => out::print(format_args!("{}\n", serde_json::to_string_pretty(&errors)?))?,
             }
             return Ok(ExitCode::from(USAGE));
         }
     };
     match args.output {
-        Output::Json => println!("[]"),
+        Output::Json => out::print("[]\n")?,
         Output::Text => {
             let lanes = plan.config.routes.iter().map(|route| route.sinks.len()).sum();
             let routes = plan.config.routes.len();
-            println!("`{file}` is valid: {}, {}", count(routes, "route"), count(lanes, "lane"));
+            let (routes, lanes) = (count(routes, "route"), count(lanes, "lane"));
+            out::print(format_args!("`{file}` is valid: {routes}, {lanes}\n"))?;
         }
     }
     Ok(ExitCode::SUCCESS)

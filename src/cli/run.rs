@@ -6,10 +6,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::signal::unix::{SignalKind, signal};
 
-use super::{USAGE, check};
+use super::signals::{self, Drained, Signals};
+use super::{FAILED, USAGE, check, exit, out};
 use crate::admin::{self, App, Listeners};
+use crate::gateway::data_dir::DataDir;
 use crate::gateway::{Gateway, Handle, Plan};
 
 #[derive(Debug, clap::Args)]
@@ -32,7 +33,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let plan = match check::load(&args.config) {
         Ok(plan) => plan,
         Err(errors) => {
-            eprint!("{errors}");
+            out::complain(&errors);
             return Ok(ExitCode::from(USAGE));
         }
     };
@@ -48,16 +49,17 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 
 async fn serve(plan: Plan, once: bool) -> anyhow::Result<ExitCode> {
     // Before the lanes start, so that no signal is lost, and a taken port is an error at once.
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut signals = Signals::catch()?;
     let admin = plan.config.admin.clone();
-    let data_dir = plan.config.data_dir.clone();
+    let data_path = plan.config.data_dir.clone();
+    // Before the port: whoever starts a gateway twice learns that it runs already.
+    let data_dir = DataDir::open(&data_path)?;
     let listeners = Listeners::bind(&admin).await?;
     let address = listeners.admin_address()?;
-    let gateway = Gateway::start(plan, &tokio::runtime::Handle::current())?;
+    let gateway = Gateway::start(plan, data_dir, &tokio::runtime::Handle::current())?;
     let handle = gateway.handle().clone();
     tracing::info!(%address, "admin server listens");
-    tell_address(&data_dir, address);
+    tell_address(&data_path, address);
     let app = App::new(
         {
             let handle = handle.clone();
@@ -67,13 +69,18 @@ async fn serve(plan: Plan, once: bool) -> anyhow::Result<ExitCode> {
     );
     let server = tokio::spawn(async move { admin::serve(listeners, app, &admin, std::future::pending()).await });
     tokio::select! {
-        _ = terminate.recv() => tracing::info!("stopping: SIGTERM"),
-        _ = interrupt.recv() => tracing::info!("stopping: SIGINT"),
+        signal = signals.next() => tracing::info!(%signal, "{}", signals::draining(&gateway)),
         () = settled(&handle, once) => tracing::info!("stopping: every lane has delivered its snapshot"),
     }
     let halted = if once { handle.halted() } else { Vec::new() };
     // Health is answered until the lanes have ended.
-    let late = tokio::task::spawn_blocking(move || gateway.stop()).await?;
+    let late = match signals::drain(gateway, &mut signals).await? {
+        Drained::Late(late) => late,
+        Drained::Cut(signal) => {
+            tracing::warn!(%signal, "{}", signals::CUT);
+            exit::at_once(FAILED)
+        }
+    };
     server.abort();
     for lane in &late {
         tracing::error!(
@@ -85,7 +92,7 @@ async fn serve(plan: Plan, once: bool) -> anyhow::Result<ExitCode> {
         tracing::error!(lane, reason, "lane halted");
     }
     tracing::info!("stopped");
-    Ok(if late.is_empty() && halted.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if late.is_empty() && halted.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }
 
 /// For tools on this machine, since the port may be any.

@@ -5,17 +5,21 @@ use std::time::{Duration, Instant};
 
 use super::status;
 use super::table::{duration, fit, mebibytes, short};
-use crate::gateway::status::{LaneState, LaneStatus, Status};
+use crate::gateway::status::{LaneState, LaneStatus, Snapshot, Status};
 use crate::log::no_colour;
 
-/// What every terminal can show. A narrower one cuts lines, since wrapping is off while the screen is drawn.
-pub const WIDTH: usize = 80;
+/// What every terminal can show, but for its last column: behind a line that fills it, the cursor stays on the last cell, and
+/// clearing the rest of the line would clear that. A narrower one cuts lines, since wrapping is off while the screen is drawn.
+pub const WIDTH: usize = 79;
 
 /// Lanes on the screen, so that it stays within 24 lines; the others are counted.
 const MAX_LANES: usize = 16;
 
 /// The columns beside the lane's name, blanks included.
 const FIXED: usize = 60;
+
+/// Cells of a full bar.
+const CELLS: usize = 7;
 
 const HIDE_CURSOR_AND_WRAP: &str = "\x1b[?25l\x1b[?7l";
 const SHOW_CURSOR_AND_WRAP: &str = "\x1b[?25h\x1b[?7h";
@@ -44,7 +48,8 @@ pub struct Screen<W: Write> {
 
 impl Screen<io::Stdout> {
     pub fn stdout() -> Self {
-        let terminal = io::stdout().is_terminal();
+        let dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
+        let terminal = io::stdout().is_terminal() && !dumb;
         Self::new(io::stdout(), terminal, terminal && !no_colour())
     }
 }
@@ -121,8 +126,8 @@ pub fn render(last: Option<&Sample>, now: &Sample, width: usize, colour: bool) -
         )
     );
     let header = format!(
-        "{:<name_width$} {:<13} {:<15} {:>6} {:>6} {:>7} {:>6}",
-        "LANE", "STATE", "SNAPSHOT", "IN/s", "OUT/s", "LAG", "DEAD"
+        "{:<name_width$} {:<13} {:<13} {:>5} {:>5} {:>7} {:>5} {:>5}",
+        "LANE", "STATE", "SNAPSHOT", "IN/s", "OUT/s", "DROPPED", "LAG", "DEAD"
     );
     text.push_str(&paint.dim(&fit(&header, width)));
     text.push('\n');
@@ -131,11 +136,12 @@ pub fn render(last: Option<&Sample>, now: &Sample, width: usize, colour: bool) -
         let (rate_in, rate_out) =
             rates(last, now, route, lane).map_or(("-".to_owned(), "-".to_owned()), |(i, o)| (short(i), short(o)));
         let name = fit(&format!("{route}/{}", lane.sink), name_width);
-        let dead = format!("{:>6}", short(lane.counts.dead_letters as f64));
+        let dead = format!("{:>5}", short(lane.counts.dead_letters as f64));
         text.push_str(&format!(
-            "{name:<name_width$} {} {:<15} {rate_in:>6} {rate_out:>6} {:>7} {}\n",
+            "{name:<name_width$} {} {:<13} {rate_in:>5} {rate_out:>5} {:>7} {:>5} {}\n",
             paint.state(lane.state),
             snapshot(lane),
+            short(lane.counts.dropped as f64),
             lane.lag().map_or_else(|| "?".to_owned(), |lag| short(lag as f64)),
             if lane.counts.dead_letters > 0 { paint.yellow(&dead) } else { dead },
         ));
@@ -154,14 +160,15 @@ pub fn render(last: Option<&Sample>, now: &Sample, width: usize, colour: bool) -
 pub fn line(last: Option<&Sample>, now: &Sample) -> String {
     let lane = |(route, lane): (&str, &LaneStatus)| {
         let mut words = vec![format!("{route}/{}", lane.sink), status::state(lane.state).to_owned()];
-        if let (LaneState::Bootstrapping, Some(percent)) = (lane.state, percent(lane)) {
-            words.push(format!("{percent} %"));
+        if let Snapshot::Percent(percent) = lane.snapshot() {
+            words.push(format!("{}{percent} %", if has_ended(lane) { "at " } else { "" }));
         }
         words.push(format!("in {}", lane.counts.records_in));
         if let Some((rate_in, _)) = rates(last, now, route, lane) {
             words.push(format!("({}/s)", short(rate_in)));
         }
         words.push(format!("out {}", lane.counts.records_out));
+        words.push(format!("dropped {}", lane.counts.dropped));
         words.push(lane.lag().map_or_else(|| "lag ?".to_owned(), |lag| format!("lag {lag}")));
         words.push(format!("dead {}", lane.counts.dead_letters));
         words.join(" ")
@@ -190,26 +197,26 @@ fn rates(last: Option<&Sample>, now: &Sample, route: &str, lane: &LaneStatus) ->
     })
 }
 
-fn percent(lane: &LaneStatus) -> Option<usize> {
-    let (passed, total) = lane.snapshot_progress();
-    (total > 0).then(|| (passed * 100 / total) as usize)
-}
-
 fn snapshot(lane: &LaneStatus) -> String {
-    const CELLS: usize = 9;
-    match percent(lane) {
-        _ if lane.state == LaneState::Live => "delivered".to_owned(),
-        None => "?".to_owned(),
-        Some(percent) => {
-            let full = percent * CELLS / 100;
+    match lane.snapshot() {
+        Snapshot::Delivered => "delivered".to_owned(),
+        Snapshot::Unknown => "?".to_owned(),
+        // A bar would promise that it goes on.
+        Snapshot::Percent(percent) if has_ended(lane) => format!("ended at {percent} %"),
+        Snapshot::Percent(percent) => {
+            let full = usize::from(percent) * CELLS / 100;
             format!("{}{} {percent:>3} %", "█".repeat(full), "░".repeat(CELLS - full))
         }
     }
 }
 
+fn has_ended(lane: &LaneStatus) -> bool {
+    matches!(lane.state, LaneState::Halted | LaneState::Stopped)
+}
+
 fn note(route: &str, lane: &LaneStatus) -> Option<String> {
     let halted = lane.halt.as_ref().map(|halt| format!("halted: {halt}"));
-    let waits = || lane.waiting.as_ref().map(|waiting| format!("waits: {waiting}"));
+    let waits = || lane.waits_for().map(|waiting| format!("waits: {waiting}"));
     halted.or_else(waits).map(|text| format!("{route}/{} {text}", lane.sink))
 }
 
@@ -249,6 +256,7 @@ mod tests {
         let mut lane = samples::lane("read_model", LaneState::Bootstrapping, finished, 20);
         lane.counts.records_in = records;
         lane.counts.records_out = records / 2;
+        lane.counts.dropped = 2;
         lane.counts.dead_letters = 3;
         let mut http = samples::lane("a_very_long_name_of_a_sink", LaneState::Live, 20, 20);
         http.waiting =
@@ -261,11 +269,11 @@ mod tests {
         let expected = "\
 tidegate 1.2.3 · up 75 s · memory 84 MiB of 256 MiB
 
-LANE                 STATE         SNAPSHOT          IN/s  OUT/s     LAG   DEAD
-profiles/read_model  bootstrapping ███░░░░░░  35 %      -      -      13      3
-profiles/a_very_lon… live          delivered            -      -       0      0
+LANE                STATE         SNAPSHOT       IN/s OUT/s DROPPED   LAG  DEAD
+profiles/read_model bootstrapping ██░░░░░  35 %     -     -       2    13     3
+profiles/a_very_lo… live          delivered         -     -       0     0     0
 
-profiles/a_very_long_name_of_a_sink waits: http://127.0.0.1:1/profiles answers …
+profiles/a_very_long_name_of_a_sink waits: http://127.0.0.1:1/profiles answers…
 ";
         let text = render(None, &sample(1, 0, 7), WIDTH, false);
         assert_eq!(text, expected);
@@ -274,9 +282,20 @@ profiles/a_very_long_name_of_a_sink waits: http://127.0.0.1:1/profiles answers �
 
     #[test]
     fn rates_are_those_between_two_looks() {
-        let text = render(Some(&sample(1, 1_000, 7)), &sample(3, 25_000, 20), WIDTH, false);
+        let text = render(Some(&sample(1, 1_000, 7)), &sample(3, 25_000, 19), WIDTH, false);
         let line = text.lines().nth(3).unwrap();
-        assert_eq!(line, "profiles/read_model  bootstrapping █████████ 100 %  12.0k   6.0k       0      3");
+        assert_eq!(line, "profiles/read_model bootstrapping ██████░  95 % 12.0k  6.0k       2     1     3");
+    }
+
+    #[test]
+    fn a_halted_lane_looks_as_far_as_it_came() {
+        let mut lane = samples::lane("a", LaneState::Halted, 19, 20);
+        lane.halt = Some(samples::halt());
+        let now = Sample { at: Duration::ZERO, status: samples::status(vec![lane]) };
+        let text = render(None, &now, WIDTH, false);
+        let row = text.lines().nth(3).unwrap();
+        assert_eq!(row, "profiles/a          halted        ended at 95 %     -     -       0     1     0");
+        assert!(line(None, &now).contains("profiles/a halted at 95 % in 0 "), "{}", line(None, &now));
     }
 
     #[test]
@@ -312,8 +331,8 @@ profiles/a_very_long_name_of_a_sink waits: http://127.0.0.1:1/profiles answers �
         let text = String::from_utf8(out).unwrap();
         assert_eq!(
             text,
-            "   0 s  profiles/read_model bootstrapping 35 % in 10 out 5 lag 13 dead 3 \
-             | profiles/a_very_long_name_of_a_sink live in 0 out 0 lag 0 dead 0 \
+            "   0 s  profiles/read_model bootstrapping 35 % in 10 out 5 dropped 2 lag 13 dead 3 \
+             | profiles/a_very_long_name_of_a_sink live in 0 out 0 dropped 0 lag 0 dead 0 \
              | profiles/a_very_long_name_of_a_sink waits: \
              http://127.0.0.1:1/profiles answers 503 Service Unavailable, tried 7 times by now\n"
         );

@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use reqwest::{StatusCode, Url};
 
-use super::Output;
 use super::table::{self, Align, grouped};
-use crate::gateway::status::{LaneState, LaneStatus, Status};
+use super::{Output, out};
+use crate::gateway::status::{LaneState, LaneStatus, Snapshot, Status};
 
 /// For the whole request: the answer is made from memory.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -46,8 +46,8 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let token = std::env::var(&args.token_env).ok().filter(|token| !token.is_empty());
     let status = runtime.block_on(fetch(&args.url, token.as_deref(), &args.token_env))?;
     match args.output {
-        Output::Text => print!("{}", render(&status)),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&status)?),
+        Output::Text => out::print(render(&status))?,
+        Output::Json => out::print(format_args!("{}\n", serde_json::to_string_pretty(&status)?))?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -145,8 +145,8 @@ fn notes(route: &str, lane: &LaneStatus) -> Vec<String> {
     if let Some(halt) = &lane.halt {
         notes.push(line("halted", &halt.to_string()));
     }
-    if let Some(waiting) = &lane.waiting {
-        notes.push(line("waits", waiting));
+    if let Some(waiting) = lane.waits_for() {
+        notes.push(line("waits", &waiting));
     }
     if lane.stalled_seconds >= STALLED_SECONDS {
         notes.push(line("stalls", &format!("nothing was finished for {}", table::duration(lane.stalled_seconds))));
@@ -171,12 +171,11 @@ pub fn state(state: LaneState) -> &'static str {
     }
 }
 
-/// How much of the snapshot is passed. Rounded down, so that 100 % is all of it.
 fn snapshot(lane: &LaneStatus) -> String {
-    match lane.snapshot_progress() {
-        _ if lane.state == LaneState::Live => "done".to_owned(),
-        (_, 0) => "?".to_owned(),
-        (passed, total) => format!("{} %", passed * 100 / total),
+    match lane.snapshot() {
+        Snapshot::Delivered => "delivered".to_owned(),
+        Snapshot::Unknown => "?".to_owned(),
+        Snapshot::Percent(percent) => format!("{percent} %"),
     }
 }
 
@@ -200,7 +199,7 @@ mod tests {
             retries: 2,
         };
         busy.warnings = vec!["`user-profiles` is not compacted".to_owned()];
-        let mut halted = samples::lane("crm", LaneState::Halted, 20, 20);
+        let mut halted = samples::lane("crm", LaneState::Halted, 19, 20);
         halted.kind = "http".to_owned();
         halted.halt = Some(samples::halt());
         let mut waiting = samples::lane("audit", LaneState::Starting, 0, 0);
@@ -216,11 +215,11 @@ mod tests {
         let expected = "\
 tidegate 1.2.3 · up 75 s · memory 84 MiB of 256 MiB
 
-ROUTE     LANE                 STATE          SNAPSHOT        LAG      IN     OUT  DROPPED  REJECTED  DEAD
-profiles  read_model (sqlite)  bootstrapping      35 %  1,234,560  12,345  12,000      300        45    45
-profiles  crm (http)           halted            100 %          0       0       0        0         0     0
-profiles  audit (sqlite)       starting              ?          ?       0       0        0         0     0
-profiles  copy (sqlite)        live               done         10       0       0        0         0     0
+ROUTE     LANE                 STATE           SNAPSHOT        LAG      IN     OUT  DROPPED  REJECTED  DEAD
+profiles  read_model (sqlite)  bootstrapping       35 %  1,234,560  12,345  12,000      300        45    45
+profiles  crm (http)           halted              95 %          1       0       0        0         0     0
+profiles  audit (sqlite)       starting               ?          ?       0       0        0         0     0
+profiles  copy (sqlite)        live           delivered         10       0       0        0         0     0
 
 profiles/read_model warning: `user-profiles` is not compacted
 profiles/read_model dead letters: dead/profiles.read_model.ndjson

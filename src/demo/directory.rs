@@ -8,23 +8,32 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use super::broker::TOPIC;
+use crate::gateway::data_dir;
+use crate::gateway::lock::{self, Lock, LockError};
 
 pub const TABLE: &str = "profiles";
 
 /// The names of the sinks.
 pub const SINKS: [&str; 3] = ["read_model", "audit", "crm"];
 
-/// Marks a directory as the demo's own: no other one is ever emptied.
+/// Marks a directory as the demo's own: no other one is ever emptied. A running demo holds it.
 const MARKER: &str = ".tidegate-demo";
 
+/// In the demo's directory, as its configuration says.
+const DATA_DIR: &str = "data";
+
+/// A running demo's: no other one gets it meanwhile.
 #[derive(Debug)]
-pub struct Directory(PathBuf);
+pub struct Directory {
+    path: PathBuf,
+    _lock: Lock,
+}
 
 impl Directory {
-    /// An empty directory at `path`.
+    /// The directory at `path`, with nothing in it that an earlier demo left there.
     ///
     /// # Errors
-    /// When it cannot be made, or holds what no demo has left there.
+    /// When it cannot be made, holds what no demo has left there, or is in use.
     pub fn prepare(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         let is_empty = match fs::read_dir(path) {
@@ -32,23 +41,24 @@ impl Directory {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
             Err(error) => return Err(error).with_context(|| format!("failed to list `{shown}`")),
         };
-        if !is_empty {
-            if !path.join(MARKER).exists() {
-                bail!(
-                    "`{shown}` holds something that is not of the demo; give an empty or a new directory with `--dir`"
-                );
-            }
-            fs::remove_dir_all(path).with_context(|| format!("failed to remove `{shown}`"))?;
+        if !is_empty && !path.join(MARKER).exists() {
+            bail!("`{shown}` holds something that is not of the demo; give an empty or a new directory with `--dir`");
         }
         fs::create_dir_all(path).with_context(|| format!("failed to create `{shown}`"))?;
-        fs::write(path.join(MARKER), "").with_context(|| format!("failed to write to `{shown}`"))?;
-        Ok(Self(path.to_owned()))
+        let lock = take(&path.join(MARKER), path, "demo")?;
+        let data_dir = path.join(DATA_DIR);
+        if data_dir.exists() {
+            // A gateway that somebody runs with what a demo wrote.
+            drop(take(&data_dir.join(data_dir::LOCK), path, "gateway")?);
+        }
+        empty(path).with_context(|| format!("failed to empty `{shown}`"))?;
+        Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
     /// # Errors
     /// When it cannot be written.
     pub fn write_config(&self, listen: SocketAddr, brokers: &str, receiver: &str) -> anyhow::Result<PathBuf> {
-        let path = self.0.join("tidegate.yaml");
+        let path = self.path.join("tidegate.yaml");
         fs::write(&path, configuration(listen, brokers, receiver))
             .with_context(|| format!("failed to write `{}`", path.display()))?;
         Ok(path)
@@ -61,41 +71,75 @@ impl Directory {
     }
 
     pub fn database(&self) -> PathBuf {
-        self.0.join("profiles.db")
+        self.path.join("profiles.db")
     }
 
     pub fn audit(&self) -> PathBuf {
-        self.0.join("audit")
+        self.path.join("audit")
     }
 
     pub fn dead_letters(&self, sink: &str) -> PathBuf {
-        self.0.join(format!("dead/profiles.{sink}.ndjson"))
+        self.path.join(dead_letters(sink))
     }
 
     fn log(&self) -> PathBuf {
-        self.0.join("tidegate.log")
+        self.path.join("tidegate.log")
     }
 
     /// What to do with the running demo, each line ready to be pasted.
     pub fn what_to_look_at(&self, program: &str, listen: SocketAddr, receiver: &str, took: Duration) -> String {
+        let dir = self.path.display();
+        let took = took.as_secs_f64();
+        let rejected = self.dead_letters(SINKS[0]);
+        let look = [
+            ("state", format!("{program} status --url http://{listen}")),
+            ("metrics", format!("curl http://{listen}/metrics")),
+            ("SQLite", format!("sqlite3 {} \"SELECT * FROM {TABLE} LIMIT 3\"", self.database().display())),
+            ("file", format!("tail -n 3 {}/*.ndjson", self.audit().display())),
+            ("service", format!("curl {receiver}")),
+            ("rejected", format!("tail -n 3 {}", rejected.display())),
+            ("how", format!("cat {dir}/tidegate.yaml")),
+            ("log", format!("tail {}", self.log().display())),
+        ];
+        let look: String = look.iter().map(|(what, command)| format!("  {what:<8}  {command}\n")).collect();
         format!(
-            "\nThe topic is delivered to three sinks, in {:.1} s, and its profiles go on changing. Look at\n\n  \
-             the state    {program} status --url http://{listen}\n               \
-             curl http://{listen}/metrics\n  \
-             SQLite       sqlite3 {} \"SELECT key, value FROM {TABLE} LIMIT 5\"\n  \
-             the file     tail -n 3 {}/*.ndjson\n  \
-             the service  curl {receiver}\n  \
-             the rejected cat {}\n  \
-             how          cat {}/tidegate.yaml\n  \
-             the log      tail {}\n\nCtrl-C ends it.\n\n",
-            took.as_secs_f64(),
-            self.database().display(),
-            self.audit().display(),
-            self.dead_letters(SINKS[0]).display(),
-            self.0.display(),
-            self.log().display(),
+            "\nDelivered to three sinks in {took:.1} s; the topic's profiles go on changing. Look at\n\n\
+             {look}\nCtrl-C ends it.\n\n"
         )
     }
+}
+
+fn dead_letters(sink: &str) -> String {
+    format!("dead/profiles.{sink}.ndjson")
+}
+
+/// The lock `file` of the `user` of the directory `path`.
+fn take(file: &Path, path: &Path, user: &str) -> anyhow::Result<Lock> {
+    let shown = path.display();
+    match Lock::take(file) {
+        Ok(lock) => Ok(lock),
+        Err(LockError::Held { pid }) => bail!(
+            "`{shown}` is in use by a running {user}{}; end that one, or give another directory with `--dir`",
+            lock::shown(pid)
+        ),
+        Err(LockError::Io(error)) => Err(error).with_context(|| format!("failed to write to `{shown}`")),
+    }
+}
+
+/// Removes everything but the marker, which is held.
+fn empty(path: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_name() == MARKER {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// Relative paths start at the file's directory, so that what it writes is beside it.
@@ -103,7 +147,7 @@ fn configuration(listen: SocketAddr, brokers: &str, receiver: &str) -> String {
     format!(
         r#"# What `tidegate demo` runs. For a topic of your own, change `bootstrap.servers`, `topics` and the sinks.
 version: 1
-data_dir: data
+data_dir: {DATA_DIR}
 memory: 512MiB
 
 admin:
@@ -156,6 +200,7 @@ routes:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::screen::WIDTH;
     use crate::config::{self, OnDrop, Outside};
 
     #[test]
@@ -163,9 +208,13 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("a/b");
         let dir = Directory::prepare(&path).unwrap();
-        fs::write(dir.database(), "old").unwrap();
+        let (database, audit) = (dir.database(), dir.audit());
+        fs::write(&database, "old").unwrap();
+        fs::create_dir(&audit).unwrap();
+        fs::write(audit.join("old"), "old").unwrap();
+        drop(dir);
         Directory::prepare(&path).unwrap();
-        assert!(!dir.database().exists());
+        assert!(!database.exists() && !audit.exists());
 
         let foreign = temp.path().join("foreign");
         fs::create_dir(&foreign).unwrap();
@@ -175,6 +224,30 @@ mod tests {
         let error = Directory::prepare(&foreign).unwrap_err().to_string();
         assert!(error.contains("holds something that is not of the demo"), "{error}");
         assert!(foreign.join("letter").exists());
+    }
+
+    #[test]
+    fn what_somebody_uses_is_left_alone() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("demo");
+        let refused = || Directory::prepare(&path).unwrap_err().to_string();
+        let (shown, pid) = (path.display(), std::process::id());
+        let in_use_by = |user: &str| {
+            format!(
+                "`{shown}` is in use by a running {user} (pid {pid}); end that one, or give another directory with `--dir`"
+            )
+        };
+
+        let demo = Directory::prepare(&path).unwrap();
+        fs::write(demo.database(), "of the first").unwrap();
+        assert_eq!(refused(), in_use_by("demo"));
+        drop(demo);
+
+        let gateway = data_dir::DataDir::open(&path.join(DATA_DIR)).unwrap();
+        assert_eq!(refused(), in_use_by("gateway"));
+        assert_eq!(fs::read_to_string(path.join("profiles.db")).unwrap(), "of the first");
+        drop(gateway);
+        assert!(!Directory::prepare(&path).unwrap().database().exists());
     }
 
     #[test]
@@ -194,36 +267,38 @@ mod tests {
         let sinks: Vec<_> = route.sinks.iter().map(|sink| (&*sink.name, sink.on_drop)).collect();
         let expected = SINKS.iter().zip([OnDrop::Delete, OnDrop::Ignore, OnDrop::Delete]);
         assert_eq!(sinks, expected.map(|(name, on_drop)| (*name, on_drop)).collect::<Vec<_>>());
-        let dir = Directory(PathBuf::from("/demo"));
         for sink in SINKS {
-            assert_eq!(route.dead_letter.for_lane(sink), dir.dead_letters(sink));
+            assert_eq!(route.dead_letter.for_lane(sink), Path::new("/demo").join(dead_letters(sink)));
         }
     }
 
     #[test]
     fn what_to_look_at_can_be_pasted() {
-        let dir = Directory(PathBuf::from("d"));
+        let temp = tempfile::tempdir().unwrap();
+        let dir = Directory::prepare(temp.path()).unwrap();
         let text = dir.what_to_look_at(
             "target/debug/tidegate",
             "127.0.0.1:8080".parse().unwrap(),
-            "http://127.0.0.1:1/profiles",
+            "http://127.0.0.1:12345/profiles",
             Duration::from_millis(4_240),
         );
+        let text = text.replace(temp.path().to_str().unwrap(), "tidegate-demo");
         let expected = "
-The topic is delivered to three sinks, in 4.2 s, and its profiles go on changing. Look at
+Delivered to three sinks in 4.2 s; the topic's profiles go on changing. Look at
 
-  the state    target/debug/tidegate status --url http://127.0.0.1:8080
-               curl http://127.0.0.1:8080/metrics
-  SQLite       sqlite3 d/profiles.db \"SELECT key, value FROM profiles LIMIT 5\"
-  the file     tail -n 3 d/audit/*.ndjson
-  the service  curl http://127.0.0.1:1/profiles
-  the rejected cat d/dead/profiles.read_model.ndjson
-  how          cat d/tidegate.yaml
-  the log      tail d/tidegate.log
+  state     target/debug/tidegate status --url http://127.0.0.1:8080
+  metrics   curl http://127.0.0.1:8080/metrics
+  SQLite    sqlite3 tidegate-demo/profiles.db \"SELECT * FROM profiles LIMIT 3\"
+  file      tail -n 3 tidegate-demo/audit/*.ndjson
+  service   curl http://127.0.0.1:12345/profiles
+  rejected  tail -n 3 tidegate-demo/dead/profiles.read_model.ndjson
+  how       cat tidegate-demo/tidegate.yaml
+  log       tail tidegate-demo/tidegate.log
 
 Ctrl-C ends it.
 
 ";
         assert_eq!(text, expected);
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "it fits a terminal");
     }
 }

@@ -4,9 +4,9 @@ use std::io::{self, Stdout};
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::screen::Screen;
+use crate::cli::signals::Signals;
 use crate::gateway::status::{LaneState, Status};
 
 /// Between two looks at the gateway.
@@ -30,8 +30,7 @@ pub enum Ended {
 pub struct Watch {
     screen: Screen<Stdout>,
     shown: Option<Instant>,
-    interrupt: Signal,
-    terminate: Signal,
+    signals: Signals,
 }
 
 impl Watch {
@@ -40,12 +39,11 @@ impl Watch {
     /// # Errors
     /// When the operating system refuses to tell of signals.
     pub fn new() -> anyhow::Result<Self> {
-        Ok(Self {
-            screen: Screen::stdout(),
-            shown: None,
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-        })
+        Ok(Self { screen: Screen::stdout(), shown: None, signals: Signals::catch()? })
+    }
+
+    pub fn signals(&mut self) -> &mut Signals {
+        &mut self.signals
     }
 
     /// Waits until every lane has delivered its snapshot.
@@ -106,8 +104,7 @@ impl Watch {
 
     async fn interrupted_within(&mut self, time: Duration) -> bool {
         tokio::select! {
-            _ = self.interrupt.recv() => true,
-            _ = self.terminate.recv() => true,
+            _ = self.signals.next() => true,
             () = tokio::time::sleep(time) => false,
         }
     }

@@ -1,17 +1,22 @@
 //! The directory that belongs to one gateway: compiled plugins and dead letters, under a format version and a lock.
 
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
 
+use super::lock::{self, Lock, LockError};
+
 /// Raised when what is kept there changes its form.
 const FORMAT: &str = "1";
+
+/// The lock's name in the directory.
+pub const LOCK: &str = "lock";
 
 /// Holds the lock for as long as it lives.
 #[derive(Debug)]
 pub struct DataDir {
-    _lock: File,
+    _lock: Lock,
 }
 
 impl DataDir {
@@ -20,14 +25,14 @@ impl DataDir {
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         fs::create_dir_all(path).with_context(|| format!("cannot make the data directory `{shown}`"))?;
-        let lock = File::create(path.join("lock")).with_context(|| format!("cannot write to `{shown}`"))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                bail!("the data directory `{shown}` is in use by another gateway; give each its own `data_dir`")
-            }
-            Err(TryLockError::Error(error)) => return Err(error).context(format!("cannot lock `{shown}`")),
-        }
+        let lock = match Lock::take(&path.join(LOCK)) {
+            Ok(lock) => lock,
+            Err(LockError::Held { pid }) => bail!(
+                "the data directory `{shown}` is in use by another gateway{}; stop that one, or give each its own `data_dir`",
+                lock::shown(pid)
+            ),
+            Err(LockError::Io(error)) => return Err(error).with_context(|| format!("cannot lock `{shown}`")),
+        };
         let format = path.join("format");
         match fs::read_to_string(&format) {
             Ok(text) if text.trim() == FORMAT => {}
@@ -53,7 +58,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let first = DataDir::open(dir.path()).unwrap();
         let error = DataDir::open(dir.path()).unwrap_err().to_string();
-        assert!(error.contains("in use by another gateway"), "{error}");
+        let (path, pid) = (dir.path().display(), std::process::id());
+        assert_eq!(
+            error,
+            format!(
+                "the data directory `{path}` is in use by another gateway (pid {pid}); \
+                 stop that one, or give each its own `data_dir`"
+            )
+        );
         drop(first);
         DataDir::open(dir.path()).unwrap();
     }

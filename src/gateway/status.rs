@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::record;
 use crate::sink::Halt;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -110,6 +111,43 @@ impl LaneStatus {
     }
 }
 
+impl LaneStatus {
+    pub fn snapshot(&self) -> Snapshot {
+        let (passed, total) = self.snapshot_progress();
+        let delivered = !self.partitions.is_empty() && self.partitions.iter().all(|partition| partition.live);
+        match total {
+            _ if delivered || self.state == LaneState::Live => Snapshot::Delivered,
+            0 => Snapshot::Unknown,
+            _ => Snapshot::Percent((passed * 100 / total).clamp(0, 99) as u8),
+        }
+    }
+
+    /// What the lane waits for, in words; for one that starts, what it does not know yet.
+    pub fn waits_for(&self) -> Option<String> {
+        match self.state {
+            LaneState::Stopped => return None,
+            LaneState::Starting if self.waiting.is_none() => {}
+            _ => return self.waiting.clone(),
+        }
+        let unknown = self.partitions.iter().filter(|p| p.target.is_none()).map(|p| (&*p.topic, p.partition));
+        let unknown = record::ranges(unknown);
+        Some(match self.partitions.len() {
+            0 => "no partitions are assigned to it yet".to_owned(),
+            _ => format!("the snapshot's end is not known yet of {unknown}"),
+        })
+    }
+}
+
+/// How much of a lane's snapshot is delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Snapshot {
+    /// It is not known how large it is.
+    Unknown,
+    /// Rounded down, and 99 at most: what is known of may be passed while more is to come.
+    Percent(u8),
+    Delivered,
+}
+
 /// Statuses for the tests of everyone who shows one.
 #[cfg(test)]
 pub mod samples {
@@ -164,5 +202,44 @@ pub mod samples {
             dead_letter_path: format!("dead/profiles.{sink}.ndjson"),
             stalled_seconds: 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_snapshot_that_is_delivered_is_shown_so() {
+        let snapshot = |state, finished| samples::lane("a", state, finished, 30).snapshot();
+        assert_eq!(snapshot(LaneState::Bootstrapping, 7), Snapshot::Percent(35));
+        assert_eq!(snapshot(LaneState::Halted, 7), Snapshot::Percent(35));
+        assert_eq!(snapshot(LaneState::Halted, 20), Snapshot::Delivered, "it halted later");
+        assert_eq!(snapshot(LaneState::Live, 7), Snapshot::Delivered, "it was live once");
+        let mut lane = samples::lane("a", LaneState::Halted, 20, 30);
+        lane.partitions.push(PartitionStatus { partition: 1, target: None, live: false, ..lane.partitions[0].clone() });
+        assert_eq!(lane.snapshot(), Snapshot::Percent(99), "a partition of unknown size is missing");
+        lane.partitions.clear();
+        assert_eq!(lane.snapshot(), Snapshot::Unknown, "it halted before it knew");
+    }
+
+    #[test]
+    fn a_lane_that_starts_says_what_it_does_not_know() {
+        let mut lane = samples::lane("a", LaneState::Starting, 0, 20);
+        lane.partitions[0].target = None;
+        for partition in [1, 2] {
+            lane.partitions.push(PartitionStatus { partition, ..lane.partitions[0].clone() });
+        }
+        let end = "the snapshot's end is not known yet of user-profiles[0-2]";
+        assert_eq!(lane.waits_for().as_deref(), Some(end));
+        lane.partitions.clear();
+        assert_eq!(lane.waits_for().as_deref(), Some("no partitions are assigned to it yet"));
+        lane.waiting = Some("no broker answers".to_owned());
+        assert_eq!(lane.waits_for(), lane.waiting);
+        lane.state = LaneState::Stopped;
+        assert_eq!(lane.waits_for(), None, "it waits no longer");
+        lane.waiting = None;
+        lane.state = LaneState::Live;
+        assert_eq!(lane.waits_for(), None);
     }
 }

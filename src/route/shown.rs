@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::assigned::Partitions;
 use crate::gateway::status::{Counts, LaneState, LaneStatus, PartitionStatus};
+use crate::log;
 use crate::metrics::LaneMetrics;
 use crate::sink::Halt;
 
@@ -119,7 +120,7 @@ impl Shown {
         }
         if state == LaneState::Live && !inner.was_live {
             inner.was_live = true;
-            let seconds = inner.first_record.map_or(0.0, |first| first.elapsed().as_secs_f64());
+            let seconds = inner.first_record.map_or(0.0, |first| log::seconds(first.elapsed()));
             let records = self.metrics.records_in.get();
             tracing::info!(lane = %self.name, records, seconds, "lane is live: its snapshot is delivered");
         }

@@ -20,6 +20,7 @@ use super::wait::Wait;
 use super::{Blocking, Context, Halt, Inlet, Receipt, Running, Way, WriteError};
 use crate::config::{OnDrop, OnReject, Retry};
 use crate::delivery::{Assignments, Delivery, Fate, OnError, Rejection, Stage};
+use crate::log;
 use crate::metrics::{ErrorKind, add_seconds};
 
 /// The most deliveries in one write.
@@ -85,7 +86,7 @@ impl Driver {
         let end = end.unwrap_or_else(|panic| {
             Err(End::Halted(Halt::of_sink(format!("the sink panicked: {}", panic_message(&*panic)))))
         });
-        self.wait.end(&self.context);
+        self.wait.give_up(&self.context);
         if let Err(End::Halted(halt)) = end {
             self.context.tell_halt(halt);
         }
@@ -168,8 +169,12 @@ impl Driver {
                 }
                 Err(WriteError::Transient(error)) => error,
                 Err(WriteError::Rows(rows)) => {
-                    self.wait.end(&self.context);
                     let policy = self.context.sink.on_error;
+                    if policy == OnError::Halt {
+                        self.wait.give_up(&self.context);
+                    } else {
+                        self.wait.end(&self.context);
+                    }
                     let mut changed = 0;
                     for row in rows {
                         let Some(delivery) = group.deliveries.get_mut(row.delivery) else { continue };
@@ -239,13 +244,13 @@ impl Driver {
         let Context { route, sink, .. } = &self.context;
         match delay {
             Some(delay) => {
-                let seconds = delay.as_secs_f32();
+                let seconds = log::seconds(delay);
                 warn!(route, sink = sink.name, error = %format!("{error:#}"), seconds, "failed, trying again");
                 self.wait.show(&self.context, format!("{error:#}, trying again in {seconds:.1} s"));
             }
             None => {
                 warn!(route, sink = sink.name, error = %format!("{error:#}"), tries = backoff.failures(), "gave up");
-                self.wait.end(&self.context);
+                self.wait.give_up(&self.context);
             }
         }
         delay

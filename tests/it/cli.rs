@@ -160,7 +160,7 @@ fn status_shows_the_lanes_of_a_running_gateway() {
         line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
     // Of the two records one has no key, and is a dead letter of each lane.
-    let counts = ["live", "done", "0", "2", "1", "0", "1", "1"];
+    let counts = ["live", "delivered", "0", "2", "1", "0", "1", "1"];
     assert_eq!(line("table (sqlite)"), [&["customers", "table", "(sqlite)"][..], &counts].concat());
     assert_eq!(line("nowhere (discard)"), [&["customers", "nowhere", "(discard)"][..], &counts].concat());
     assert!(text.contains("customers/table dead letters: "), "{text}");
@@ -215,13 +215,15 @@ fn a_second_gateway_is_refused_the_data_directory_of_the_first() {
     let site = sample(SAMPLE);
     let mut first = site.start();
     first.wait_ready(LIMIT);
+    // Its port is taken as well, which is only the consequence.
+    site.rewrite(&SAMPLE.replace("127.0.0.1:0", &first.address().to_string()));
     let second = site.command().args(["run", "-c", "written.yaml"]).output().unwrap();
     assert_code(&second, 1);
-    assert!(
-        stderr(&second).contains("is in use by another gateway; give each its own `data_dir`"),
-        "{}",
-        stderr(&second)
+    let expected = format!(
+        "is in use by another gateway (pid {}); stop that one, or give each its own `data_dir`",
+        first.process.pid()
     );
+    assert!(stderr(&second).contains(&expected), "{}", stderr(&second));
     let address = fs::read_to_string(site.path("data/admin.addr")).unwrap();
     assert_eq!(address, first.address().to_string(), "the address is still the first one's");
     assert!(first.is_ready());
@@ -236,7 +238,12 @@ fn a_taken_port_is_an_error_at_once() {
     let second = sample(&SAMPLE.replace("127.0.0.1:0", &taken));
     let output = second.command().args(["run", "-c", "written.yaml"]).output().unwrap();
     assert_code(&output, 1);
-    assert!(stderr(&output).contains(&taken), "{}", stderr(&output));
+    let port = gateway.address().port();
+    let expected = format!(
+        "cannot listen on `{taken}`: another program does; `ss -ltnp 'sport = :{port}'` shows which, \
+         and `admin.listen` takes another port"
+    );
+    assert!(stderr(&output).contains(&expected), "{}", stderr(&output));
     gateway.stop();
 }
 
@@ -284,6 +291,52 @@ fn sigterm_does_not_wait_for_a_service_that_hangs() {
     assert!(group::committed(&format!("{}.crm", topic.name), &topic)[0] <= Some(0), "nothing was answered");
 }
 
+#[test]
+fn a_second_signal_ends_the_wait_at_once_and_commits_nothing_unfinished() {
+    let topic = Topic::compacted(Broker::shared(), 1);
+    Producer::new(topic.broker).write(&topic, [Record::put("a", "1"), Record::put("b", "2")]);
+    let receiver = Receiver::scripted(|_| Answer::ok().after(Duration::from_secs(600)));
+    let http = format!("sinks: {{ crm: {{ type: http, url: \"{}\", timeout: 10m }} }}", receiver.url());
+    let site = Site::new(topic.broker, &route(&topic, &[&http]));
+    site.rewrite(&site.yaml().replace("data_dir: data", "data_dir: data\nshutdown_grace: 10m"));
+    let mut gateway = site.start();
+    gateway.wait_until("both requests", LIMIT, |_| receiver.request_count() == 2);
+    gateway.process.signal(libc::SIGTERM);
+    gateway.wait_until("what the first signal says", LIMIT, |gateway| {
+        gateway.process.has_printed("draining, up to 600 s; press Ctrl-C again to stop at once")
+    });
+    assert!(gateway.try_get("/livez").is_ok(), "health is answered while it drains");
+    // What comes together with the first is taken for it.
+    let status = super::harness::wait_for("the end by the second signal", LIMIT, || {
+        let ended = gateway.process.exit_status();
+        if ended.is_none() {
+            gateway.process.signal(libc::SIGINT);
+        }
+        ended
+    });
+    let output = gateway.process.output();
+    assert_eq!(status.code(), Some(1), "{status}\n{output}");
+    assert!(output.contains("stopped at once; unfinished work is done again at the next start"), "{output}");
+    assert!(group::committed(&format!("{}.crm", topic.name), &topic)[0] <= Some(0), "nothing was answered");
+
+    receiver.answer(|_| Answer::ok());
+    let mut again = site.start();
+    again.wait_ready(LIMIT);
+    again.stop();
+    assert_eq!(receiver.state().len(), 2, "what was unfinished came again");
+}
+
+#[test]
+fn one_signal_that_comes_twice_is_one() {
+    let site = sample(SAMPLE);
+    let mut gateway = site.start();
+    gateway.wait_ready(LIMIT);
+    gateway.process.signal(libc::SIGTERM);
+    gateway.process.signal(libc::SIGINT);
+    let status = gateway.process.wait(LIMIT);
+    assert!(status.success(), "{status}\n{}", gateway.process.output());
+}
+
 #[track_caller]
 fn assert_stops_within(mut gateway: Gateway, grace: Duration) {
     let start = Instant::now();
@@ -311,6 +364,27 @@ fn the_demo_compares_every_sink_and_ends() {
     for place in ["SQLite table", "file", "HTTP receiver", "dead letters of crm"] {
         assert!(output.contains(place), "nothing of {place} in\n{output}");
     }
+}
+
+#[test]
+fn a_second_demo_leaves_the_directory_of_the_first_alone() {
+    let (mut first, dir) = demo(&[]);
+    super::harness::wait_for("the live demo", LIMIT, || first.has_printed("Ctrl-C ends it.").then_some(()));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["demo", "--once", "--dir"]).arg(dir.path());
+    let second = command.output().unwrap();
+    assert_code(&second, 1);
+    let (shown, pid) = (dir.path().display(), first.pid());
+    assert_eq!(
+        stderr(&second),
+        format!(
+            "error: `{shown}` is in use by a running demo (pid {pid}); end that one, or give another directory with `--dir`\n"
+        )
+    );
+    assert!(dir.path().join("profiles.db").exists());
+    first.signal(libc::SIGINT);
+    let status = first.wait(DEMO_STOP_LIMIT);
+    assert!(status.success(), "{status}\n{}", first.output());
 }
 
 #[test]

@@ -1,14 +1,16 @@
 //! The configurations of `examples/`, as they are: they are the first thing that users copy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use regex::Regex;
 use rusqlite::Connection;
 use rusqlite::types::Value as Cell;
 use sha2::{Digest, Sha256};
+use tidegate::config::{self, Config, Outside, SinkKind, Source};
 
 use super::harness::golden::{assert_golden, in_repository};
 use super::harness::read::{lines, positions, sqlite};
@@ -52,9 +54,10 @@ fn broker() -> &'static Broker {
 
 /// An example in a folder of its own, with everything that its README asks for.
 fn site(name: &str, kafka: &str, crm: &str) -> Site {
-    let mut yaml = fs::read_to_string(in_repository("examples").join(name)).unwrap();
+    let yaml = fs::read_to_string(in_repository("examples").join(name)).unwrap();
+    // Other tests' gateways run at the same time, and whatever else this machine runs.
+    let mut yaml = Regex::new("127.0.0.1:[0-9]+").unwrap().replace_all(&yaml, "127.0.0.1:0").into_owned();
     if !yaml.contains("\nadmin:") {
-        // Several run at once here, and the usual port is one.
         yaml.push_str("\nadmin: { listen: 127.0.0.1:0 }\n");
     }
     let mut site = Site::with_config(&yaml);
@@ -112,6 +115,65 @@ fn every_example_is_valid_and_in_the_table() {
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// An example as it is, with nothing of what it needs.
+fn config(name: &str) -> Config {
+    let env = |name: &str| match name {
+        "KAFKA" => Some("localhost:9092".into()),
+        "CRM_URL" => Some("http://localhost:9000/customers".into()),
+        "MY_PLUGIN_SHA256" => Some(format!("{:x}", Sha256::digest(b"")).into()),
+        name => Some(format!("the-secret-of-{name}").into()),
+    };
+    let outside = Outside {
+        base_dir: "/examples".into(),
+        env: &env,
+        read: &|path| Ok(if path.extension().is_some() { Vec::new() } else { b"a-secret-of-the-example".to_vec() }),
+        standard: &|_| Some(b""),
+        properties: &|_| Vec::new(),
+        plugin: &|_| None,
+    };
+    let text = fs::read_to_string(in_repository("examples").join(name)).unwrap();
+    config::parse(&text, name, &outside).unwrap_or_else(|errors| panic!("{errors}")).config
+}
+
+/// What one gateway has to have for itself.
+fn claims(config: &Config) -> Vec<String> {
+    let mut claims = vec![format!("data directory {}", config.data_dir.display())];
+    let ports = [Some(config.admin.listen), config.admin.probes].into_iter().flatten().map(|address| address.port());
+    claims.extend(ports.filter(|port| *port != 0).map(|port| format!("port {port}")));
+    for route in &config.routes {
+        for sink in &route.sinks {
+            claims.push(format!("dead letters {}", route.dead_letter.for_lane(&sink.name).display()));
+            if let Source::Kafka(kafka) = &route.source {
+                claims.push(format!("group {}.{}", kafka.group, sink.name));
+            }
+            match &sink.kind {
+                SinkKind::Sqlite(sqlite) => claims.push(format!("database {}", sqlite.path.display())),
+                SinkKind::File(file) => claims.push(format!("files {}/{}", file.path.root.display(), file.path.rest)),
+                SinkKind::Http(_) | SinkKind::Discard => {}
+            }
+        }
+    }
+    claims
+}
+
+#[test]
+fn all_examples_can_run_side_by_side_on_the_ports_of_the_table() {
+    let table = fs::read_to_string(in_repository("examples/README.md")).unwrap();
+    let mut claimed = BTreeSet::new();
+    for name in examples() {
+        let config = config(&name);
+        for claim in claims(&config) {
+            assert!(claimed.insert(claim.clone()), "{name}: {claim} is another example's already");
+        }
+        let port = match config.admin.listen.port() {
+            0 => "any".to_owned(),
+            port => port.to_string(),
+        };
+        let row = table.lines().find(|line| line.contains(&format!("({name})"))).unwrap();
+        assert!(row.ends_with(&format!("| {port} |")), "{name} has port {port}: {row}");
     }
 }
 
@@ -179,7 +241,7 @@ fn the_read_model_has_a_row_with_columns_for_each_customer() {
         text(r#"["a"]"#),
     ];
     assert_eq!(rows, [ada]);
-    assert_eq!(positions(&lines(&site.path("data/dead/customers.read_model.ndjson"))), [(0, 2)]);
+    assert_eq!(positions(&lines(&site.path("data/read-model/dead/customers.read_model.ndjson"))), [(0, 2)]);
 }
 
 #[test]
@@ -220,6 +282,6 @@ fn a_plugin_of_ones_own_runs_after_a_standard_one() {
         })
         .into();
     assert_eq!(sqlite(&site.path("out/customers-own.db"), "customers"), expected);
-    let dead: PathBuf = site.path("data/dead/customers.read_model.ndjson");
+    let dead: PathBuf = site.path("data/own-plugin/dead/own.read_model.ndjson");
     assert!(!dead.exists(), "nothing was rejected");
 }

@@ -11,6 +11,8 @@ mod tidy;
 mod cli;
 mod docs;
 mod examples;
+mod pipes;
+mod scripts;
 
 mod plugins;
 mod source;

@@ -19,6 +19,7 @@ use super::queue::{Key, Queue};
 use super::row::{Action, Row};
 use crate::config::{Http as Settings, Method, OnDrop, OnReject};
 use crate::delivery::{Delivery, Fate, OnError, Output, Rejection, Span, Stage};
+use crate::log;
 use crate::metrics::ErrorKind;
 use crate::sink::retry::Backoff;
 use crate::sink::wait::Wait;
@@ -113,7 +114,7 @@ impl Writer {
                 Some(event) = self.events.next(), if !self.events.is_empty() => self.handle(event),
             }
         }
-        self.wait.end(&self.context);
+        self.wait.give_up(&self.context);
         if let Some((_, halt)) = self.halt {
             self.context.tell_halt(halt);
         }
@@ -244,7 +245,11 @@ impl Writer {
                 self.context.metrics.sink_seconds.inc_by(took.as_secs_f64());
                 if !matches!(outcome, Outcome::Transient { .. }) {
                     self.gate.answered();
-                    self.wait.end(&self.context);
+                    if matches!(outcome, Outcome::Permanent { .. }) && self.context.sink.on_error == OnError::Halt {
+                        self.wait.give_up(&self.context);
+                    } else {
+                        self.wait.end(&self.context);
+                    }
                 }
                 match outcome {
                     Outcome::Done => self.finish(&key),
@@ -425,7 +430,8 @@ impl Writer {
     fn show_what_it_waits_for(&mut self) {
         let nothing_to_send = self.under_way == 0 && (self.queue.all_rest() || self.gate.limit(1) == 0);
         if self.queue.is_empty() && !self.letters.is_busy() {
-            self.wait.end(&self.context);
+            // Whatever was written has ended the wait before.
+            self.wait.give_up(&self.context);
         } else if nothing_to_send
             && !self.wait.is_shown()
             && let Some(reason) = &self.last_failure
@@ -439,7 +445,7 @@ impl Writer {
             route = self.context.route,
             sink = self.context.sink.name,
             cause,
-            seconds = delay.as_secs_f32(),
+            seconds = log::seconds(delay),
             "failed, trying again"
         );
         let reason = wait_text(cause, delay);
