@@ -160,7 +160,7 @@ impl Delivery {
     pub fn set_rows(&mut self, rows: Batch, marks: impl IntoIterator<Item = (u32, Fate)>) {
         self.marks = marks.into_iter().map(|(origin, fate)| Mark { origin, fate }).collect();
         assert_eq!(rows.len(), self.marks.len(), "one mark for each row");
-        self.hold.resize(self.input.held_bytes() + rows.held_bytes());
+        self.hold.resize(self.input.held_bytes() + rows.held_bytes(), rows.len());
         self.rows = Some(rows);
     }
 
@@ -196,9 +196,15 @@ impl Delivery {
 pub struct InHand {
     bytes: AtomicUsize,
     batches: AtomicUsize,
+    row_bytes: usize,
 }
 
 impl InHand {
+    /// `row_bytes` is what the sink holds beside each row in its hands, bytes.
+    pub fn new(row_bytes: usize) -> Self {
+        Self { row_bytes, ..Self::default() }
+    }
+
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -216,13 +222,16 @@ pub struct Hold {
 }
 
 impl Hold {
-    pub fn new(in_hand: Arc<InHand>, bytes: usize) -> Self {
-        in_hand.bytes.fetch_add(bytes, Ordering::Relaxed);
+    pub fn new(in_hand: Arc<InHand>, batch: &Batch) -> Self {
         in_hand.batches.fetch_add(1, Ordering::Relaxed);
-        Self { in_hand, bytes }
+        let mut hold = Self { in_hand, bytes: 0 };
+        hold.resize(batch.held_bytes(), batch.len());
+        hold
     }
 
-    fn resize(&mut self, bytes: usize) {
+    /// For records of `bytes`, of which `rows` rows are made.
+    fn resize(&mut self, bytes: usize, rows: usize) {
+        let bytes = bytes + rows * self.in_hand.row_bytes;
         self.in_hand.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.in_hand.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
         self.bytes = bytes;

@@ -108,7 +108,6 @@ impl Running {
     fn open(lane: Lane) -> anyhow::Result<Self> {
         let (receipts_in, receipts) = crossbeam_channel::bounded(MAX_BATCHES);
         let assignments = Assignments::default();
-        let in_hand = Arc::new(InHand::default());
         let abandon = Stop::new();
         let shown = Arc::clone(&lane.shown);
         let sink = sink::start(sink::Context {
@@ -118,6 +117,7 @@ impl Running {
             assignments: assignments.clone(),
             metrics: lane.metrics.clone(),
             waiting: Arc::new(move |why| shown.sink_waits(why)),
+            under_way: Arc::clone(&lane.shown.under_way),
             runtime: lane.runtime.clone(),
             receipts: receipts_in.clone(),
             max_batches: MAX_BATCHES,
@@ -125,6 +125,7 @@ impl Running {
             changes_keys: lane.chain.changes_keys(),
         })
         .with_context(|| format!("cannot open the sink `{}`", lane.sink.name))?;
+        let in_hand = Arc::new(InHand::new(sink.row_bytes));
         let source = open_source(&lane, sink.positions.is_some())?;
         let workers = Workers::new(&lane, sink.inlet.clone(), receipts_in, assignments.clone(), abandon.clone());
         let now = Instant::now();
@@ -212,7 +213,7 @@ impl Running {
             self.lane.shown.begun();
         }
         self.lane.metrics.bytes_in.inc_by(batch.data_bytes() as u64);
-        let hold = Hold::new(Arc::clone(&self.in_hand), batch.held_bytes());
+        let hold = Hold::new(Arc::clone(&self.in_hand), &batch);
         self.workers.send(assigned.worker, Delivery::new(span, batch, hold));
     }
 
@@ -395,7 +396,9 @@ impl Running {
         self.commit(heads, CommitMode::Sync);
         self.workers.close();
         let left = |end: Instant| end.saturating_duration_since(Instant::now());
-        self.sink.join(end);
+        if !self.sink.join(end) {
+            tracing::warn!(lane = %self.lane.shown.name(), "the sink did not end in time");
+        }
         self.source.close(left(end));
         self.lane.shown.stopped();
     }

@@ -28,7 +28,10 @@ mod retry;
 mod sqlite;
 #[cfg(test)]
 mod testing;
+mod under_way;
 mod wait;
+
+pub use under_way::UnderWay;
 
 /// The offsets that a sink itself keeps, per partition.
 pub type Positions = BTreeMap<TopicPartition, NextOffset>;
@@ -44,6 +47,8 @@ pub struct Context {
     pub metrics: LaneMetrics,
     /// Shows what the sink is waiting for, and ends with `None` when it goes on.
     pub waiting: Arc<dyn Fn(Option<String>) + Send + Sync>,
+    /// Tells when a write or request begins and when it is answered.
+    pub under_way: Arc<UnderWay>,
     pub runtime: tokio::runtime::Handle,
     /// Bounded by `max_batches`, as is the inlet: neither end ever waits for the other.
     pub receipts: crossbeam_channel::Sender<Receipt>,
@@ -82,6 +87,8 @@ pub struct Running {
     /// See [`Blocking::positions`].
     pub positions: Option<Positions>,
     pub inlet: Inlet,
+    /// What the sink holds beside each row in its hands, bytes: part of what the lane may have in hand.
+    pub row_bytes: usize,
     /// Nothing comes through it: it closes when the writer has ended.
     ended: crossbeam_channel::Receiver<Infallible>,
 }
@@ -153,6 +160,11 @@ pub trait Blocking: Send {
     /// Whether it holds the latest value per key, so that a dropped or rejected version matters to what an older one wrote.
     fn keeps_latest(&self) -> bool {
         false
+    }
+
+    /// What it holds beside each row of a write, bytes.
+    fn row_bytes(&self) -> usize {
+        0
     }
 
     /// Called when nothing came for a while, and once before the end.

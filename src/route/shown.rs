@@ -1,14 +1,14 @@
 //! What a lane shows of itself, written by its threads and read by the admin server.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::assigned::Partitions;
 use crate::gateway::status::{Counts, LaneState, LaneStatus, PartitionStatus};
 use crate::log;
 use crate::metrics::LaneMetrics;
-use crate::sink::Halt;
+use crate::sink::{Halt, UnderWay};
 
 /// How often the partitions' figures are refreshed.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
@@ -18,6 +18,8 @@ pub struct Shown {
     kind: &'static str,
     dead_letter_path: String,
     metrics: LaneMetrics,
+    /// The write or request that the sink waits for.
+    pub under_way: Arc<UnderWay>,
     inner: Mutex<Inner>,
 }
 
@@ -63,7 +65,7 @@ impl Shown {
             refreshed: None,
             first_record: None,
         };
-        Self { name, kind, dead_letter_path, metrics, inner: Mutex::new(inner) }
+        Self { name, kind, dead_letter_path, metrics, under_way: Arc::default(), inner: Mutex::new(inner) }
     }
 
     pub fn name(&self) -> &LaneName {
@@ -131,12 +133,14 @@ impl Shown {
     }
 
     pub fn status(&self) -> LaneStatus {
+        let silence = self.under_way.silence();
         let inner = self.lock();
+        let waiting = [&inner.source, &inner.sink, &silence, &inner.plugin];
         LaneStatus {
             sink: self.name.sink.clone(),
             kind: self.kind.to_owned(),
             state: inner.state,
-            waiting: inner.source.clone().or_else(|| inner.sink.clone()).or_else(|| inner.plugin.clone()),
+            waiting: waiting.into_iter().flatten().next().cloned(),
             halt: inner.halt.clone(),
             warnings: inner.warnings.clone(),
             partitions: inner.partitions.clone(),

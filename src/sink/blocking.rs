@@ -39,7 +39,7 @@ const IDLE_AFTER: Duration = Duration::from_millis(500);
 
 /// Starts the thread.
 pub fn start(context: Context, sink: Box<dyn Blocking>) -> anyhow::Result<Running> {
-    let positions = sink.positions();
+    let (positions, row_bytes) = (sink.positions(), sink.row_bytes());
     let (inlet, deliveries) = crossbeam_channel::bounded(context.max_batches);
     let (ending, ended) = crossbeam_channel::bounded::<Infallible>(0);
     let driver = Driver {
@@ -54,7 +54,7 @@ pub fn start(context: Context, sink: Box<dyn Blocking>) -> anyhow::Result<Runnin
         .name(format!("sink-{}", driver.context.sink.name))
         .spawn(move || driver.run())
         .context("failed to start the sink's thread")?;
-    Ok(Running { positions, inlet: Inlet(Way::Thread(inlet)), ended })
+    Ok(Running { positions, inlet: Inlet(Way::Thread(inlet)), row_bytes, ended })
 }
 
 struct Driver {
@@ -160,7 +160,9 @@ impl Driver {
         let mut backoff = Backoff::new(self.context.sink.retry);
         loop {
             let started = Instant::now();
+            self.context.under_way.begin();
             let result = self.sink.write(&group.deliveries);
+            self.context.under_way.end();
             add_seconds(&self.context.metrics.sink_seconds, started);
             let error = match result {
                 Ok(()) => {

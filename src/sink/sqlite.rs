@@ -25,12 +25,14 @@ use crate::delivery::Delivery;
 use crate::metrics::LaneMetrics;
 
 mod columns;
+mod files;
 mod plan;
 mod schema;
 mod statements;
 #[cfg(test)]
 mod tests;
 
+use files::Files;
 use plan::Plan;
 use schema::Schema;
 use statements::Statements;
@@ -56,6 +58,7 @@ pub struct Sqlite {
     positions: Positions,
     sink: Arc<Sink>,
     metrics: LaneMetrics,
+    files: Files,
     /// Whether something was written since the log was last moved into the database.
     behind: bool,
     /// Held so that no other lane or gateway writes to the same database.
@@ -80,6 +83,7 @@ impl Sqlite {
         let schema = Schema::new(settings, context.changes_keys)?;
         let generation = schema.prepare(&connection, path)?;
         let positions = schema::positions(&connection).with_context(|| format!("failed to read `{shown}`"))?;
+        let files = Files::new(path).with_context(|| format!("failed to look at `{shown}`"))?;
         Ok(Self {
             statements: Statements::new(&schema, generation),
             connection,
@@ -87,6 +91,7 @@ impl Sqlite {
             positions,
             sink: Arc::clone(&context.sink),
             metrics: context.metrics.clone(),
+            files,
             behind: false,
             _lock: lock,
         })
@@ -136,10 +141,16 @@ impl Blocking for Sqlite {
             self.statements.set_position(&transaction, partition, delivery.span.next).map_err(classify)?;
         }
         transaction.commit().map_err(classify)?;
+        // After the commit, so that nothing is acknowledged that went into a file which nobody can open any more.
+        self.files.check().map_err(WriteError::Halt)?;
         self.behind = true;
         self.metrics.coalesced.inc_by(plan.coalesced);
         self.metrics.stale.inc_by(plan.stale);
         Ok(())
+    }
+
+    fn row_bytes(&self) -> usize {
+        plan::row_bytes(self.schema.columns.len())
     }
 
     fn idle(&mut self) {

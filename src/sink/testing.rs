@@ -10,7 +10,7 @@ use crossbeam_channel::Receiver;
 use super::{Context, Receipt};
 use crate::checkpoint::Checkpoint;
 use crate::config::{OnDrop, OnReject, Retry, Sink, SinkKind};
-use crate::delivery::{Assignments, Delivery, Fate, Hold, InHand, OnError, Rejection, Span, Stage};
+use crate::delivery::{Assignments, Delivery, Fate, Hold, OnError, Rejection, Span, Stage};
 use crate::metrics::Metrics;
 use crate::record::{Batch, NextOffset, TopicPartition};
 use crate::stop::Stop;
@@ -64,6 +64,7 @@ impl Lane {
             assignments: Assignments::default(),
             metrics: Metrics::new().lane("r", "s"),
             waiting: Arc::new(move |wait| shown.lock().unwrap().push(wait)),
+            under_way: Arc::default(),
             runtime: runtime(),
             receipts: sender,
             max_batches,
@@ -79,7 +80,8 @@ impl Lane {
         for (offset, timestamp, key, value, _) in rows {
             batch.push(*offset, *timestamp, *key, *value);
         }
-        let mut delivery = Delivery::new(self.span(&batch), batch, Hold::new(Arc::new(InHand::default()), 0));
+        let hold = Hold::new(Arc::default(), &batch);
+        let mut delivery = Delivery::new(self.span(&batch), batch, hold);
         for (row, (.., fate)) in rows.iter().enumerate() {
             delivery.set_fate(row, fate.clone());
         }
@@ -88,7 +90,8 @@ impl Lane {
 
     /// A delivery whose rows are not its records: each row names its record's index.
     pub fn changed(&mut self, input: Batch, rows: Batch, marks: Vec<(u32, Fate)>) -> Delivery {
-        let mut delivery = Delivery::new(self.span(&input), input, Hold::new(Arc::new(InHand::default()), 0));
+        let hold = Hold::new(Arc::default(), &input);
+        let mut delivery = Delivery::new(self.span(&input), input, hold);
         delivery.set_rows(rows, marks);
         delivery
     }

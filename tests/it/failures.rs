@@ -277,3 +277,44 @@ fn a_full_disk_is_waited_out_by_files_tables_and_dead_letters() {
         Dump::of(&topic).compare(&Sinks { sqlite: Some((&site.path("r.db"), "profiles")), ..Sinks::default() });
     assert!(!equal && report.contains("DIFFERS: 3000 missing ("), "only the rejected keys are missing: {report}");
 }
+
+#[test]
+fn a_service_that_takes_requests_and_says_nothing_is_shown_long_before_its_time_out() {
+    let topic = three(Broker::shared());
+    let receiver = Receiver::scripted(|_| Answer::ok().after(Duration::from_secs(600)));
+    let site = Site::new(topic.broker, &route(&topic, &[&http(&receiver, "timeout: 300s")]));
+    let mut gateway = site.start();
+    let lane = gateway.wait_lane("crm", LIMIT, |lane| lane.waiting.is_some());
+    let waiting = lane.waiting.expect("it was looked at");
+    assert!(waiting.starts_with("the sink has not answered for "), "{waiting}");
+    assert!(!gateway.is_ready());
+
+    // The service is mended; what hangs is not waited for.
+    receiver.answer(|_| Answer::ok());
+    gateway.kill();
+    let mut again = site.start();
+    again.wait_ready(LIMIT);
+    assert_eq!(again.lane("crm").waiting, None);
+    again.stop();
+    assert_eq!(receiver.state(), rows(&[("1", "1"), ("2", "2"), ("3", "3")]));
+}
+
+#[test]
+fn a_database_that_is_removed_under_a_running_gateway_halts_its_lane() {
+    let topic = three(Broker::shared());
+    let sink = "sinks: { db: { type: sqlite, path: profiles.db, table: profiles } }";
+    let site = Site::new(topic.broker, &route(&topic, &[sink]));
+    let mut gateway = site.start();
+    gateway.wait_ready(LIMIT);
+    std::fs::remove_file(site.path("profiles.db")).unwrap();
+    Producer::new(topic.broker).write(&topic, [Record::put("4", "4")]);
+    let halt = gateway.wait_halted("db", LIMIT).halt.expect("it says why");
+    assert!(halt.reason.contains("profiles.db` was removed or replaced"), "{}", halt.reason);
+    gateway.stop();
+
+    let mut again = site.start();
+    again.wait_ready(LIMIT);
+    again.stop();
+    let expected = rows(&[("1", "1"), ("2", "2"), ("3", "3"), ("4", "4")]);
+    assert_eq!(sqlite(&site.path("profiles.db"), "profiles"), expected);
+}

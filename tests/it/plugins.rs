@@ -124,9 +124,9 @@ impl Bench {
 fn delivery(batch: Batch) -> Delivery {
     let next = NextOffset(batch.offsets().last().map_or(1, |last| last + 1));
     let ticket = Checkpoint::new(None).received(batch.offsets().first().copied().unwrap_or(0), next);
-    let bytes = batch.held_bytes();
+    let hold = Hold::new(Arc::default(), &batch);
     let span = Span { assignment: 0, ticket, next, whole: true };
-    Delivery::new(span, batch, Hold::new(Arc::default(), bytes))
+    Delivery::new(span, batch, hold)
 }
 
 /// Records with these keys, each with a value, a header twice and a header without a value.

@@ -70,7 +70,8 @@ fn author() -> Author {
 fn delivery(input: Batch) -> Delivery {
     let next = NextOffset(input.len() as i64 + 1);
     let ticket = Checkpoint::new(None).received(0, next);
-    Delivery::new(Span { assignment: 0, ticket, next, whole: true }, input, Hold::new(Arc::default(), 0))
+    let hold = Hold::new(Arc::default(), &input);
+    Delivery::new(Span { assignment: 0, ticket, next, whole: true }, input, hold)
 }
 
 /// Groups what is meant into calls: runs of good answers, and single guilty records.

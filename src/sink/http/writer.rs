@@ -25,9 +25,11 @@ use crate::sink::retry::Backoff;
 use crate::sink::wait::Wait;
 use crate::sink::{Context, Halt, Receipt};
 
-/// Rows and dead letters in the task's hands, which the last delivery may pass. Each costs some 400 bytes beside its
-/// record; what waits in the inlet costs nothing more.
+/// Rows and dead letters in the task's hands, which the last delivery may pass.
 const UNSETTLED: usize = 8192;
+
+/// What a row in the task's hands costs beside its record, measured: its places in the queue and the map, and its key twice.
+pub const ROW_BYTES: usize = 400;
 
 pub struct Writer {
     context: Context,
@@ -213,6 +215,9 @@ impl Writer {
             if failures > 0 {
                 self.context.metrics.retries.inc();
             }
+            if self.under_way == 0 {
+                self.context.under_way.begin();
+            }
             self.under_way += 1;
             let exchange = self.exchange.clone();
             self.events.push(Box::pin(async move {
@@ -242,6 +247,11 @@ impl Writer {
         match event {
             Event::Answered { key, outcome, took } => {
                 self.under_way -= 1;
+                // Whatever the answer is, the service speaks: from here on the silence is another one.
+                match self.under_way {
+                    0 => self.context.under_way.end(),
+                    _ => self.context.under_way.begin(),
+                }
                 self.context.metrics.sink_seconds.inc_by(took.as_secs_f64());
                 if !matches!(outcome, Outcome::Transient { .. }) {
                     self.gate.answered();

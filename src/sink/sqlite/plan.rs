@@ -43,6 +43,11 @@ pub enum Action<'a> {
     Columns(Vec<Cell<'a>>),
 }
 
+/// What a plan holds of each row while it is made: the row, then the step, which it becomes, with its cells.
+pub const fn row_bytes(columns: usize) -> usize {
+    size_of::<Row<'_, Change<'_>>>() + size_of::<Step<'_>>() + columns * size_of::<Cell<'_>>()
+}
+
 /// What a record's outputs do, where the chain may change keys.
 struct Outputs<'a> {
     changes: Vec<Row<'a, Change<'a>>>,

@@ -486,3 +486,32 @@ proptest! {
         drop(f.dir);
     }
 }
+
+#[test]
+fn a_database_that_is_taken_away_halts_the_lane_before_anything_is_acknowledged() {
+    for (suffix, replaced) in [("", false), ("", true), ("-wal", false), ("-wal", true)] {
+        let mut f = Fixture::new();
+        f.write(&[put(0, "a", "1")]).unwrap();
+        let path = disk::with_suffix(&f.settings.path, suffix);
+        let copy = f.dir.path().join("copy");
+        std::fs::copy(&path, &copy).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        if replaced {
+            std::fs::rename(&copy, &path).unwrap();
+        }
+        let Err(WriteError::Halt(error)) = f.write(&[put(1, "b", "2")]) else { panic!("`{suffix}` is missed") };
+        let error = error.to_string();
+        assert!(error.starts_with(&format!("`{}` was removed or replaced", path.display())), "{error}");
+    }
+}
+
+#[test]
+fn a_database_that_was_taken_away_is_made_anew_at_the_next_start() {
+    let mut f = Fixture::new();
+    f.write(&[put(0, "a", "1")]).unwrap();
+    std::fs::remove_file(&f.settings.path).unwrap();
+    assert!(f.write(&[put(1, "b", "2")]).is_err());
+    f.reopen().unwrap();
+    assert_eq!(f.sink().positions(), Some(Positions::new()), "the topic is read from its beginning");
+    assert_eq!(f.rows(), <[&str; 0]>::default());
+}
