@@ -82,7 +82,8 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
 
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(RUNTIME_THREADS).enable_all().build()?;
     let receiver = runtime.block_on(Receiver::start())?;
-    let listen = free_address(args.listen)?;
+    let listener = listen(args.listen)?;
+    let listen = listener.local_addr()?;
     let config = dir.write_config(listen, &broker.bootstrap_servers(), &receiver.url())?;
     let plan = without_admin_requests(check::load(&config)?);
     crate::log::init_to_file(&plan.config.log, dir.create_log()?)?;
@@ -90,7 +91,7 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let begin = Instant::now();
     let admin = plan.config.admin.clone();
     let data_dir = DataDir::open(&plan.config.data_dir)?;
-    let listeners = runtime.block_on(Listeners::bind(&admin))?;
+    let listeners = runtime.block_on(async { Listeners::bound(listener) })?;
     let mut watch = runtime.block_on(async { Watch::new() })?;
     let gateway = Gateway::start(plan, data_dir, runtime.handle())?;
     let handle = gateway.handle().clone();
@@ -194,16 +195,14 @@ fn without_admin_requests(mut plan: Plan) -> Plan {
     plan
 }
 
-/// The wanted address; or the usual one, or a free one of this machine.
-fn free_address(wanted: Option<SocketAddr>) -> anyhow::Result<SocketAddr> {
+/// Listens on the wanted address; or on the usual one, or on a free one of this machine. It is kept until the admin server
+/// takes it over: whoever else looks for a free one meanwhile finds another.
+fn listen(wanted: Option<SocketAddr>) -> anyhow::Result<TcpListener> {
     let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let listener = match wanted {
-        Some(address) => {
-            TcpListener::bind(address).map_err(|error| admin::cannot_listen("--listen", address, error))?
-        }
-        None => TcpListener::bind(local(8080)).or_else(|_| TcpListener::bind(local(0)))?,
-    };
-    Ok(listener.local_addr()?)
+    match wanted {
+        Some(address) => TcpListener::bind(address).map_err(|error| admin::cannot_listen("--listen", address, error)),
+        None => Ok(TcpListener::bind(local(8080)).or_else(|_| TcpListener::bind(local(0)))?),
+    }
 }
 
 #[cfg(test)]

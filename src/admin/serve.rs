@@ -56,6 +56,15 @@ impl Listeners {
         Ok(Self { admin, probes })
     }
 
+    /// The admin listener alone, which somebody has bound. Called within a runtime.
+    ///
+    /// # Errors
+    /// When the runtime cannot take it over.
+    pub fn bound(admin: std::net::TcpListener) -> io::Result<Self> {
+        admin.set_nonblocking(true)?;
+        Ok(Self { admin: TcpListener::from_std(admin)?, probes: None })
+    }
+
     /// Where the admin server listens: the port is the real one when 0 was configured.
     ///
     /// # Errors

@@ -154,3 +154,12 @@ async fn each_fault_of_one_place_shows_there_and_nowhere_else() {
     left.edit(&file, |text| text.replace("key", "plugin"));
     assert_eq!(left.differences(), at("dead letters of audit", [0, 0, 1, 0]));
 }
+
+#[test]
+fn demos_that_start_together_listen_on_ports_of_their_own() {
+    let (first, second) = (listen(None).unwrap(), listen(None).unwrap());
+    let address = first.local_addr().unwrap();
+    assert_ne!(second.local_addr().unwrap(), address);
+    let error = listen(Some(address)).unwrap_err().to_string();
+    assert!(error.contains("`--listen` takes another port, or 0 for any free one"), "{error}");
+}
