@@ -174,6 +174,7 @@ impl Running {
             Ok(Event::Records(batches)) => batches.into_iter().for_each(|batch| self.dispatch(batch)),
             Ok(Event::Assign(partitions)) => self.assign(partitions),
             Ok(Event::Revoke { partitions, lost }) => self.revoke(partitions, lost),
+            Ok(Event::Standby) => self.stand_by(),
             Ok(Event::Progress(progress)) => progress.into_iter().for_each(|progress| self.progress(progress)),
             Ok(Event::Health(health)) => self.health(health),
             Ok(Event::Warning(warning)) => self.lane.shown.warn(warning),
@@ -267,6 +268,13 @@ impl Running {
         }
         if let Err(error) = self.source.assign(&starts) {
             self.source_failed("cannot begin to read", &error);
+        }
+    }
+
+    fn stand_by(&mut self) {
+        if self.partitions.is_empty() {
+            tracing::info!(lane = %self.lane.shown.name(), "stands by: the group has no partition for this instance");
+            self.was_assigned = true;
         }
     }
 

@@ -67,6 +67,8 @@ pub enum Event {
     /// These partitions go. Nothing more of them is handed over. The lane finishes or drops what it has in hand, commits,
     /// and calls [`Source::release`]; when `lost`, somebody else may own them already and nothing may be committed.
     Revoke { partitions: Vec<TopicPartition>, lost: bool },
+    /// The group has no partition for us: there are more instances than partitions. [`Event::Assign`] may follow any time.
+    Standby,
     /// What is known of the partitions' ends and of our position.
     Progress(Vec<Progress>),
     /// The state of the connection changed.

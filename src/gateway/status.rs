@@ -127,6 +127,9 @@ impl LaneStatus {
         match self.state {
             LaneState::Stopped => return None,
             LaneState::Starting if self.waiting.is_none() => {}
+            LaneState::Live if self.waiting.is_none() && self.partitions.is_empty() => {
+                return Some("stands by: other instances have all partitions".to_owned());
+            }
             _ => return self.waiting.clone(),
         }
         let unknown = self.partitions.iter().filter(|p| p.target.is_none()).map(|p| (&*p.topic, p.partition));
@@ -240,6 +243,8 @@ mod tests {
         assert_eq!(lane.waits_for(), None, "it waits no longer");
         lane.waiting = None;
         lane.state = LaneState::Live;
+        assert_eq!(lane.waits_for().as_deref(), Some("stands by: other instances have all partitions"));
+        lane.partitions = samples::lane("a", LaneState::Live, 20, 20).partitions;
         assert_eq!(lane.waits_for(), None);
     }
 }

@@ -113,6 +113,10 @@ impl Partitions {
         self.assigned.iter()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.assigned.is_empty()
+    }
+
     pub fn len(&self) -> usize {
         self.assigned.len()
     }

@@ -16,6 +16,7 @@ mod partitions;
 mod queue;
 mod rebalance;
 mod settings;
+mod standby;
 mod statistics;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -36,6 +37,7 @@ use self::partitions::Partitions;
 use self::queue::DataQueue;
 
 pub use self::settings::{Membership, PropertyError, RESERVED, validate};
+use self::standby::Standby;
 use super::{CommitMode, Demand, Event, Progress, Source};
 use crate::config::{Kafka, Start};
 use crate::record::{Batch, NextOffset, TopicPartition};
@@ -76,6 +78,7 @@ pub struct KafkaSource {
     fresh: bool,
     ready: VecDeque<Event>,
     watch: Watch,
+    standby: Standby,
     /// Of [`Membership::Shared`].
     topics: Vec<String>,
     /// The broker refused the group: when to ask again. librdkafka would ask without a pause.
@@ -119,6 +122,7 @@ impl KafkaSource {
             fresh: true,
             ready: VecDeque::new(),
             watch: Watch::default(),
+            standby: Standby::default(),
             topics: settings.topics.clone(),
             join_again: None,
             commits: 0,
@@ -191,9 +195,13 @@ impl KafkaSource {
             }
             self.lookup.ask(Question::Topics);
         }
-        let progress: Vec<Progress> = statistics
+        let Some(told) = statistics else { return Ok(()) };
+        if self.standby.heard(told.without_share, Instant::now()) {
+            self.ready.push_back(Event::Standby);
+        }
+        let progress: Vec<Progress> = told
+            .ends
             .into_iter()
-            .flatten()
             .filter_map(|ends| {
                 let slot = self.partitions.find(&ends.topic, ends.partition)?;
                 self.partitions.get(slot).statistics(ends.low, ends.end)

@@ -9,7 +9,7 @@ use super::harness::group::{self, Watch};
 use super::harness::oracle::{Dump, Sinks};
 use super::harness::profiles::Profiles;
 use super::harness::random::Random;
-use super::harness::{Broker, Gateway, Producer, Receiver, Site, Topic, route, sized, wait_for};
+use super::harness::{Broker, Gateway, Producer, Receiver, Record, Site, Topic, route, sized, wait_for};
 
 const LIMIT: Duration = Duration::from_secs(900);
 const PARTITIONS: i32 = 6;
@@ -80,6 +80,27 @@ fn two_instances_share_the_load_and_one_is_killed_and_comes_back() {
 }
 
 /// Waits until the partitions are spread over all of them.
+/// An orchestrator that waits for readiness must not wait for ever for the instance that is one too many.
+#[test]
+fn an_instance_without_a_share_stands_by_and_takes_over() {
+    let topic = Topic::compacted(Broker::shared(), 1);
+    Producer::new(topic.broker).write(&topic, [Record::put("1", "1")]);
+    let receiver = Receiver::start();
+    let crm = format!(r#"sinks: {{ crm: {{ type: http, url: "{}" }} }}"#, receiver.url());
+    let routes = route(&topic, &[&crm]);
+    let (first_site, second_site) = (Site::new(topic.broker, &routes), Site::new(topic.broker, &routes));
+    let mut first = first_site.start();
+    first.wait_ready(LIMIT);
+    let mut second = second_site.start();
+    second.wait_ready(LIMIT);
+    let (working, standing_by) = if owned(&first) == 1 { (first, second) } else { (second, first) };
+    assert_eq!(owned(&standing_by), 0);
+    working.stop();
+    Producer::new(topic.broker).write(&topic, [Record::put("2", "2")]);
+    wait_for("the takeover", LIMIT, || receiver.state().contains_key("2").then_some(()));
+    assert!(standing_by.is_ready());
+}
+
 fn wait_shared(gateways: &[&Gateway]) {
     wait_for("the partitions to be shared", LIMIT, || {
         let owned: Vec<usize> = gateways.iter().map(|gateway| owned(gateway)).collect();

@@ -60,7 +60,7 @@ impl Reader {
 
     fn step(&mut self) -> anyhow::Result<()> {
         match self.source.poll(self.demand, WAIT)? {
-            Event::Idle => {}
+            Event::Idle | Event::Standby => {}
             Event::Records(batches) => {
                 for batch in batches {
                     let partition = batch.partition().clone();

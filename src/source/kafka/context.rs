@@ -10,7 +10,7 @@ use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::types::RDKafkaRespErr;
 
-use super::statistics::{self, Ends};
+use super::statistics::{self, Told};
 use crate::record::TopicPartition;
 
 /// What came and was not looked at yet. All of it is bounded: librdkafka has one rebalance open at a time, only the newest
@@ -18,7 +18,7 @@ use crate::record::TopicPartition;
 #[derive(Debug, Default)]
 pub struct Inbox {
     pub rebalances: VecDeque<Rebalance>,
-    pub statistics: Option<Vec<Ends>>,
+    pub statistics: Option<Told>,
     pub errors: VecDeque<(RDKafkaErrorCode, String)>,
     /// Commits that were answered, since the start.
     pub commits_answered: u64,
@@ -74,7 +74,7 @@ impl ClientContext for Context {
 
     fn stats_raw(&self, json: &[u8]) {
         match statistics::parse(json, self.read_committed) {
-            Ok(ends) => self.callback().statistics = Some(ends),
+            Ok(told) => self.callback().statistics = Some(told),
             Err(error) => {
                 drop(self.callback());
                 tracing::error!(%error, group = self.group, "librdkafka's statistics are not understood");

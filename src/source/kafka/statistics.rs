@@ -1,4 +1,4 @@
-//! What of librdkafka's statistics is used: where each partition begins and ends.
+//! What of librdkafka's statistics is used: where each partition begins and ends, and whether the group has given us none.
 
 use std::collections::HashMap;
 
@@ -14,10 +14,31 @@ pub struct Ends {
     pub end: Option<i64>,
 }
 
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    pub ends: Vec<Ends>,
+    /// We are a settled member of the group, and no partition is ours.
+    pub without_share: bool,
+}
+
 #[derive(Deserialize)]
 struct Statistics {
     #[serde(default)]
     topics: HashMap<String, Topic>,
+    cgrp: Option<Group>,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    state: String,
+    join_state: String,
+    assignment_size: u64,
+}
+
+impl Group {
+    fn has_given_nothing(&self) -> bool {
+        self.state == "up" && self.join_state == "steady" && self.assignment_size == 0
+    }
 }
 
 #[derive(Deserialize)]
@@ -37,11 +58,11 @@ struct Partition {
 ///
 /// # Errors
 /// When it is not what librdkafka documents.
-pub fn parse(json: &[u8], read_committed: bool) -> serde_json::Result<Vec<Ends>> {
+pub fn parse(json: &[u8], read_committed: bool) -> serde_json::Result<Told> {
     let statistics: Statistics = serde_json::from_slice(json)?;
     // Negative offsets are librdkafka's words for "not known"; partition -1 is its drawer for what has none.
     let known = |offset: i64| (offset >= 0).then_some(offset);
-    Ok(statistics
+    let ends = statistics
         .topics
         .into_iter()
         .flat_map(|(topic, Topic { partitions })| {
@@ -53,7 +74,8 @@ pub fn parse(json: &[u8], read_committed: bool) -> serde_json::Result<Vec<Ends>>
             })
         })
         .filter(|ends| ends.partition >= 0 && ends.end.is_some())
-        .collect())
+        .collect();
+    Ok(Told { ends, without_share: statistics.cgrp.is_some_and(|group| group.has_given_nothing()) })
 }
 
 #[cfg(test)]
@@ -67,7 +89,7 @@ mod tests {
 
     fn check(read_committed: bool, end: i64) {
         let expected = Ends { topic: "t".to_owned(), partition: 0, low: Some(3), end: Some(end) };
-        assert_eq!(parse(JSON, read_committed).expect("valid"), [expected]);
+        assert_eq!(parse(JSON, read_committed).expect("valid"), Told { ends: vec![expected], without_share: false });
     }
 
     #[test]
@@ -77,8 +99,22 @@ mod tests {
     }
 
     #[test]
+    fn only_a_settled_member_without_partitions_has_no_share() {
+        let told = |state: &str, join_state: &str, size: u32| {
+            let group = format!(
+                r#"{{"cgrp":{{"state":"{state}","stateage":1,"join_state":"{join_state}","assignment_size":{size}}}}}"#
+            );
+            parse(group.as_bytes(), true).expect("valid").without_share
+        };
+        assert!(told("up", "steady", 0));
+        assert!(!told("up", "steady", 1));
+        assert!(!told("up", "wait-sync", 0));
+        assert!(!told("wait-coord", "steady", 0));
+    }
+
+    #[test]
     fn statistics_without_topics_say_nothing() {
-        assert_eq!(parse(b"{\"brokers\":{}}", true).expect("valid"), []);
+        assert_eq!(parse(b"{\"brokers\":{}}", true).expect("valid"), Told::default());
         assert!(parse(b"{\"topics\":{\"t\":{\"partitions\":{\"0\":{}}}}}", true).is_err());
     }
 }
