@@ -24,7 +24,7 @@ mod verdict;
 mod wasi;
 
 pub use chain::{Chain, ChainError, PluginDescription, RunnerContext};
-pub use component::{LoadError, MAX_COMPONENT_BYTES, Plugin};
+pub use component::{ConfigProblem, LoadError, MAX_COMPONENT_BYTES, Plugin};
 pub use contract::{Setup, Wants};
 pub use engine::{Engine, EngineError, EngineSettings, NoRoom};
 pub use runner::{Runner, Stall};

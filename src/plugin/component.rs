@@ -1,10 +1,12 @@
 //! From a file to a plugin: what is refused, and why.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 
+use jsonschema::error::ValidationErrorKind;
 use regex::Regex;
 use sha2::{Digest, Sha256};
 use wasmtime::component::{Component, InstancePre};
@@ -14,7 +16,8 @@ use super::engine::{Engine, MAX_MEMORIES, MAX_TABLES};
 use super::host::{Counters, Host};
 use super::instance::{Fault, Guest, Instance, OpenError};
 use super::output::{Speaker, short};
-use crate::config::{ComponentSource, Limits, PluginUse};
+use crate::config::{ComponentSource, KeyPath, Limits, PluginUse};
+use crate::metrics::ErrorKind;
 
 /// The largest file that is accepted: componentised Python is 18 MB.
 pub const MAX_COMPONENT_BYTES: usize = 50 << 20;
@@ -56,12 +59,34 @@ pub enum LoadError {
     Size(String),
     #[error("the plugin does not work: {0}")]
     Broken(String),
+    /// With its limit of memory the plugin cannot be started or configured.
+    #[error("{0}")]
+    Memory(String),
     #[error("the plugin describes itself wrongly: {0}")]
     Description(String),
-    #[error("the configuration is wrong: {}", .0.join("; "))]
-    Config(Vec<String>),
+    #[error("the configuration is wrong: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Config(Vec<ConfigProblem>),
     #[error("the key format is wrong: {0}")]
     KeyFormat(regex::Error),
+}
+
+/// One thing that is wrong with a plugin's configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigProblem {
+    /// In the configuration; empty = as a whole.
+    pub path: KeyPath,
+    pub message: String,
+    /// The keys that there are, where one is unknown.
+    pub known: Vec<String>,
+}
+
+impl fmt::Display for ConfigProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.segments().is_empty() {
+            return f.write_str(&self.message);
+        }
+        write!(f, "`{}`: {}", self.path, self.message)
+    }
 }
 
 /// A component that was found good, ready to be instantiated.
@@ -126,7 +151,11 @@ impl Plugin {
         check_schema(&self.config_schema, config)?;
         let _spare = self.engine.spare();
         let speaker = Speaker { route: "check".into(), plugin: self.name.as_str().into() };
-        Ok(self.open(speaker, config, Counters::default())?.setup)
+        match self.open(speaker, config, Counters::default()) {
+            Ok(instance) => Ok(instance.setup),
+            Err(OpenError::Config(reason)) => Err(LoadError::Config(vec![refusal(&reason, config)])),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// A new instance. The caller has room for it.
@@ -139,7 +168,10 @@ impl From<OpenError> for LoadError {
     fn from(error: OpenError) -> Self {
         match error {
             OpenError::World(reason) => Self::World(reason),
-            OpenError::Config(reason) => Self::Config(vec![reason]),
+            OpenError::Config(message) => {
+                Self::Config(vec![ConfigProblem { path: KeyPath::root(), message, known: Vec::new() }])
+            }
+            OpenError::Failed(Fault { kind: ErrorKind::PluginMemory, cause }) => Self::Memory(cause),
             OpenError::Failed(Fault { cause, .. }) => Self::Broken(cause),
         }
     }
@@ -258,20 +290,55 @@ fn validator(schema: &str) -> Result<Option<jsonschema::Validator>, LoadError> {
 }
 
 fn check_schema(schema: &str, config: &str) -> Result<(), LoadError> {
-    let config: serde_json::Value =
-        serde_json::from_str(config).map_err(|error| LoadError::Config(vec![format!("it is not json: {error}")]))?;
+    let config: serde_json::Value = serde_json::from_str(config).map_err(|error| {
+        let message = format!("it is not json: {error}");
+        LoadError::Config(vec![ConfigProblem { path: KeyPath::root(), message, known: Vec::new() }])
+    })?;
     let Some(validator) = validator(schema)? else { return Ok(()) };
-    let problems: Vec<String> = validator
-        .iter_errors(&config)
-        .take(MAX_PROBLEMS)
-        .map(|error| {
-            let path = error.instance_path().to_string();
-            let at = if path.is_empty() { "/" } else { &path };
-            // The value itself may be a secret.
-            format!("`{at}`: {}", error.masked())
-        })
-        .collect();
+    let schema = serde_json::from_str(schema).unwrap_or_default();
+    let mut problems: Vec<ConfigProblem> =
+        validator.iter_errors(&config).flat_map(|error| problems(&error, &config, &schema)).collect();
+    problems.truncate(MAX_PROBLEMS);
     if problems.is_empty() { Ok(()) } else { Err(LoadError::Config(problems)) }
+}
+
+/// What one error of a plugin's schema means, at the key that it is about.
+fn problems(
+    error: &jsonschema::ValidationError<'_>,
+    config: &serde_json::Value,
+    schema: &serde_json::Value,
+) -> Vec<ConfigProblem> {
+    let path = KeyPath::from_pointer(error.instance_path().as_str(), config);
+    match error.kind() {
+        ValidationErrorKind::AdditionalProperties { unexpected } => {
+            let keyword = error.schema_path().as_str();
+            let parent = keyword.rsplit_once('/').map_or("", |(parent, _)| parent);
+            let known = schema.pointer(parent).and_then(|schema| schema.get("properties")?.as_object());
+            let known: Vec<String> = known.into_iter().flat_map(|known| known.keys().cloned()).collect();
+            let unknown = |key: &String| ConfigProblem {
+                path: path.key(key),
+                message: format!("unknown key `{key}`"),
+                known: known.clone(),
+            };
+            unexpected.iter().map(unknown).collect()
+        }
+        ValidationErrorKind::Required { property } => {
+            let key = property.as_str().unwrap_or_default();
+            vec![ConfigProblem { path: path.key(key), message: format!("`{key}` is missing"), known: Vec::new() }]
+        }
+        // The value itself may be a secret.
+        _ => vec![ConfigProblem { path, message: error.masked().to_string(), known: Vec::new() }],
+    }
+}
+
+/// What a plugin says against its configuration, at the place that it names: plugins that are made with the SDK begin with
+/// the place in backticks.
+fn refusal(reason: &str, config: &str) -> ConfigProblem {
+    let named = reason.strip_prefix('`').and_then(|rest| rest.split_once("`: "));
+    let config: serde_json::Value = serde_json::from_str(config).unwrap_or_default();
+    let place = named.and_then(|(place, message)| Some((KeyPath::parse(place, &config)?, message)));
+    let (path, message) = place.unwrap_or_else(|| (KeyPath::root(), reason));
+    ConfigProblem { path, message: message.to_owned(), known: Vec::new() }
 }
 
 fn list(names: &[String]) -> String {
@@ -308,11 +375,23 @@ mod tests {
     }
 
     #[test]
+    fn a_plugin_is_taken_at_its_word_only_for_places_that_there_are() {
+        fn check(reason: &str, path: &str, message: &str) {
+            let problem = refusal(reason, r#"{"fields": [{"path": "a"}]}"#);
+            assert_eq!((problem.path.to_string().as_str(), problem.message.as_str()), (path, message));
+        }
+        check("`fields[0].path`: is empty", "fields[0].path", "is empty");
+        check("`fields[7].path`: is empty", "", "`fields[7].path`: is empty");
+        check("`paht` is unknown", "", "`paht` is unknown");
+        check("no", "", "no");
+    }
+
+    #[test]
     fn a_configuration_is_told_where_it_is_wrong() {
         let schema = r#"{"type": "object", "properties": {"fields": {"type": "array", "items": {"type": "string"}}}}"#;
         assert!(check_schema(schema, r#"{"fields": ["email"]}"#).is_ok());
         let error = check_schema(schema, r#"{"fields": ["email", 7]}"#).expect_err("a number").to_string();
-        assert!(error.contains("`/fields/1`"), "{error}");
+        assert!(error.contains("`fields[1]`"), "{error}");
         assert!(check_schema("", "{}").is_ok());
         assert!(check_schema("", "{").is_err());
     }
