@@ -89,13 +89,13 @@ pub fn parse(text: &str, file: &str, outside: &Outside<'_>) -> Result<Loaded, Er
         return Err(errors);
     };
     let mut broken = Vec::new();
-    let (document, whole) = Document::load(file, text, root, outside, &mut broken);
+    let (mut document, whole) = Document::load(file, text, root, outside, &mut broken);
+    let whole = validate::respell(whole, &mut document, broken.iter().map(|(path, _)| path.clone()).collect());
     let document = Arc::new(document);
     let mut errors = Errors::new(Arc::clone(&document));
     faults.iter().chain(&broken).for_each(|(path, fault)| errors.push_fault(path, fault));
-    let broken: Vec<KeyPath> = broken.into_iter().map(|(path, _)| path).collect();
 
-    let Some(mended) = validate::validate(&document, whole, &broken, &mut errors) else {
+    let Some(mended) = validate::validate(whole, &document, &mut errors) else {
         return Err(errors);
     };
     let written: written::Config = match serde_path_to_error::deserialize(&mended.value) {

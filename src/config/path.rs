@@ -42,6 +42,12 @@ impl KeyPath {
         self.0.starts_with(&other.0)
     }
 
+    /// The same place below `to` instead of `from`. `None` for what does not stand there.
+    pub(super) fn moved(&self, from: &Self, to: &Self) -> Option<Self> {
+        let below = self.0.strip_prefix(from.0.as_slice())?;
+        Some(Self(to.0.iter().chain(below).cloned().collect()))
+    }
+
     /// The place of `below`, which starts here.
     pub fn below(&self, below: &Self) -> Self {
         Self(self.0.iter().chain(&below.0).cloned().collect())

@@ -74,10 +74,10 @@ fn check_properties(properties: &BTreeMap<String, Secret>) -> Vec<PropertyError>
 fn check_plugin(plugin: &PluginUse) -> Result<bool, Vec<PluginError>> {
     let error = |path: KeyPath, message: &str| PluginError { path, message: message.to_owned(), help: String::new() };
     let config: Value = serde_json::from_str(&plugin.config).unwrap();
-    let known = ["uuid", "fields", "salt", "changes_keys"];
-    let unknown = config.as_object().into_iter().flat_map(|config| config.keys());
-    let mut errors: Vec<_> = unknown
-        .filter(|key| !known.contains(&key.as_str()))
+    let unknown = ["colour", "fieds", "slat", "uid"];
+    let keys = config.as_object().into_iter().flat_map(|config| config.keys());
+    let mut errors: Vec<_> = keys
+        .filter(|key| unknown.contains(&key.as_str()))
         .map(|key| error(KeyPath::root().key("config").key(key), &format!("unknown key `{key}`")))
         .collect();
     if plugin.limits.memory < 1 << 20 {

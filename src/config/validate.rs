@@ -1,9 +1,9 @@
 //! A configuration against its JSON Schema: every error in words of the configuration, and the configuration mended, so that
 //! the checks which need a whole one can still find every other error.
 //!
-//! What is not valid is mended where it stands: an unknown key is taken out, and a stand-in takes the place of what is
-//! missing or of another shape. Nothing is ever said about a stand-in, nor about what goes together with it; everything
-//! beside it is looked at as if nothing had been wrong.
+//! What is not valid is mended where it stands. A misspelt key is read as the one that is meant, any other unknown key is
+//! taken out, and a stand-in takes the place of what is missing or of another shape. Nothing is ever said about a stand-in,
+//! nor about what goes together with it; everything beside it is looked at as if nothing had been wrong.
 
 mod alternatives;
 mod finding;
@@ -36,13 +36,77 @@ pub struct Mended {
     pub gone: Vec<KeyPath>,
 }
 
-/// `broken` are places that have an error already. `None` when the configuration cannot be mended.
-pub fn validate(document: &Document, mut value: Value, broken: &[KeyPath], errors: &mut Errors) -> Option<Mended> {
+/// A configuration with its misspelt keys as they are meant.
+#[derive(Debug)]
+pub struct Respelt {
+    value: Value,
+    /// Places that have an error already.
+    broken: Vec<KeyPath>,
+    /// The misspelt keys, where they are written.
+    misspelt: Vec<Finding>,
+}
+
+/// Reads misspelt keys as what is meant, if that is not there and what is written has the kind of value that belongs there:
+/// so what stands below them is looked at too. `broken` are places that have an error already.
+pub fn respell(mut value: Value, document: &mut Document, mut broken: Vec<KeyPath>) -> Respelt {
+    let (mut misspelt, mut refused): (Vec<Finding>, Vec<KeyPath>) = (Vec::new(), Vec::new());
+    for _ in 0..MAX_MENDING_ROUNDS {
+        let mut renamed = Vec::new();
+        for finding in find(&value) {
+            if let Some((written, meant)) = finding.respelling()
+                && !broken.contains(&written)
+                && !refused.contains(&written)
+                && rename(&mut value, &written, &meant)
+            {
+                renamed.push((finding, written, meant));
+            }
+        }
+        if renamed.is_empty() {
+            break;
+        }
+        let of_another_kind: Vec<KeyPath> =
+            find(&value).into_iter().filter(Finding::is_about_kind).map(|finding| finding.path).collect();
+        for (finding, written, meant) in renamed {
+            if of_another_kind.contains(&meant) {
+                rename(&mut value, &meant, &written);
+                refused.push(written);
+                continue;
+            }
+            document.respell(&written, &meant);
+            let moved: Vec<_> = broken.iter().filter_map(|path| path.moved(&written, &meant)).collect();
+            broken.extend(moved);
+            misspelt.push(finding);
+        }
+    }
+    Respelt { value, broken, misspelt }
+}
+
+/// Whether there is something to rename, and nothing in its way. It keeps its place among the keys beside it.
+fn rename(value: &mut Value, from: &KeyPath, to: &KeyPath) -> bool {
+    let (Some(Segment::Key(from)), Some(Segment::Key(new))) = (from.segments().last(), to.segments().last()) else {
+        return false;
+    };
+    let parent = to.parent().and_then(|parent| parent.find_mut(value));
+    let Some(object) = parent.and_then(Value::as_object_mut) else { return false };
+    if object.contains_key(new) || !object.contains_key(from) {
+        return false;
+    }
+    // With `shift_remove` and `insert` it would come last, and so would what is said about it of two that clash.
+    *object = std::mem::take(object)
+        .into_iter()
+        .map(|(key, value)| (if key == *from { new.clone() } else { key }, value))
+        .collect();
+    true
+}
+
+/// `None` when the configuration cannot be mended.
+pub fn validate(respelt: Respelt, document: &Document, errors: &mut Errors) -> Option<Mended> {
+    let Respelt { mut value, broken, misspelt } = respelt;
     let mut findings = find(&value);
     if coerce(document, &mut value, &findings) {
         findings = find(&value);
     }
-    for finding in &findings {
+    for finding in misspelt.iter().chain(&findings) {
         if !broken.contains(&finding.path) && !finding.is_misspelt_in(&findings) {
             finding.report(document, errors);
         }

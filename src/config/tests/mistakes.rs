@@ -21,7 +21,7 @@ const FROM_THE_CLUSTER: &str = "    client.rack: eu-1a\n";
 
 /// At least one of each kind: keys, shapes, values, references, what goes together, files, plugins, librdkafka; at each
 /// level.
-const MISTAKES: [Mistake; 62] = [
+const MISTAKES: [Mistake; 68] = [
     mistake("colour", "version: 1\n", "version: 1\ncolour: blue\n"),
     mistake("version", "version: 1\n", "version: 2\n"),
     mistake("data_dir", "data_dir: /var/lib/tidegate", "data_dir: [a]"),
@@ -96,6 +96,13 @@ const MISTAKES: [Mistake; 62] = [
     mistake("routes.sample.source.topic", "      topic: profiles\n", ""),
     mistake("routes.sample.sinks.copy.path", "path: copy.ndjson", "path: sample.ndjson"),
     mistake("routes.sample.sinks", "    sinks:\n      copy:\n        type: file\n        path: copy.ndjson\n", ""),
+    // A misspelt key hides nothing of what stands below it.
+    mistake("cluster", "clusters:\n", "cluster:\n"),
+    mistake("plugin", "plugins:\n  mask", "plugin:\n  mask"),
+    mistake("plugins.mask.limts", "limits:\n      time: 100ms", "limts:\n      time: 100ms"),
+    mistake("routes.profiles.soucre", "source:\n      type: kafka", "soucre:\n      type: kafka"),
+    mistake("routes.profiles.snks", "sinks:\n      none", "snks:\n      none"),
+    mistake("routes.profiles.sinks.audit.rotat", "rotate:\n", "rotat:\n"),
 ];
 
 /// Places of which the second is not looked at while the first is wrong: nobody knows what it would be compared with, or

@@ -155,6 +155,17 @@ impl Finding {
         }
     }
 
+    /// Where a misspelt key stands, and where it would stand as it is meant.
+    pub fn respelling(&self) -> Option<(KeyPath, KeyPath)> {
+        let meant = self.meant().filter(|_| known_elsewhere(&self.path).is_none())?;
+        Some((self.path.clone(), self.path.parent()?.key(&meant)))
+    }
+
+    /// Whether the value is not of the kind that belongs there.
+    pub fn is_about_kind(&self) -> bool {
+        matches!(self.problem, Problem::WrongType { .. } | Problem::NotOneOf { .. } | Problem::NotOneKey { .. })
+    }
+
     /// Whether a key is missing only because it is misspelt, which another of `findings` says.
     pub fn is_misspelt_in(&self, findings: &[Self]) -> bool {
         matches!(self.problem, Problem::Missing)
@@ -244,6 +255,10 @@ impl Finding {
         }
     }
 
+    fn is_in(&self, key: &str) -> bool {
+        self.path.segments().iter().any(|segment| matches!(segment, Segment::Key(other) if other == key))
+    }
+
     fn missing_help(&self) -> String {
         match last_key(&self.path).as_str() {
             "version" => "write `version: 1`",
@@ -254,6 +269,15 @@ impl Finding {
             "source" => "where records come from: `source: { topics: [profiles] }`",
             "url" => "the address: `url: \"https://crm.internal/profiles/{key}\"`",
             "use" => "a name under `plugins`, or `std/filter`, `std/key-check`, `std/mask-fields`",
+            "table" => "the table, which is created if it is not there: `table: profiles`",
+            "path" if self.is_in("columns") => "where it stands in the JSON value: `path: /email`",
+            "path" => "the path of a file, relative to the configuration file's directory",
+            "file" => "the path of a WebAssembly component, relative to the configuration file's directory",
+            "topic" => "the topic's name, for plugins and sinks: `topic: profiles`",
+            "name" => "who holds it, for the log: `name: ops`",
+            "role" => "accepted: `viewer`, `operator`, `admin`",
+            "token" => "the secret: `token: \"${env:TIDEGATE_TOKEN}\"`",
+            "user" | "password" => "both are needed: `basic: { user: tidegate, password: \"${env:PASSWORD}\" }`",
             "type" => "accepted: `discard`, `file`, `sqlite`, `http`",
             _ => "",
         }
@@ -301,6 +325,8 @@ fn in_words(types: &[JsonType]) -> String {
         JsonType::Object => "a mapping",
         JsonType::String => "text",
     };
+    let mut types = types.to_vec();
+    types.sort_by_key(|kind| *kind != JsonType::String);
     types.iter().map(word).collect::<Vec<_>>().join(", ")
 }
 
