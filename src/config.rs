@@ -90,12 +90,12 @@ pub fn parse(text: &str, file: &str, outside: &Outside<'_>) -> Result<Loaded, Er
     };
     let mut broken = Vec::new();
     let (mut document, whole) = Document::load(file, text, root, outside, &mut broken);
-    let whole = validate::respell(whole, &mut document, broken.iter().map(|(path, _)| path.clone()).collect());
+    let respelt = validate::respell(whole, &mut document, &mut broken);
     let document = Arc::new(document);
     let mut errors = Errors::new(Arc::clone(&document));
     faults.iter().chain(&broken).for_each(|(path, fault)| errors.push_fault(path, fault));
 
-    let Some(mended) = validate::validate(whole, &document, &mut errors) else {
+    let Some(mended) = validate::validate(respelt, &document, &mut errors) else {
         return Err(errors);
     };
     let written: written::Config = match serde_path_to_error::deserialize(&mended.value) {
@@ -107,6 +107,10 @@ pub fn parse(text: &str, file: &str, outside: &Outside<'_>) -> Result<Loaded, Er
         }
     };
     let config = Checker { document: &document, outside, errors: &mut errors, gone: &mended.gone }.check(&written);
+    // Whoever is left without a word would run with a stand-in.
+    if let Some(path) = mended.gone.first().filter(|_| errors.is_empty()) {
+        errors.push(path, "this is not valid", "");
+    }
     errors.into_result(Loaded { config, document })
 }
 

@@ -18,13 +18,15 @@ mod host;
 mod instance;
 mod keys;
 mod output;
+mod problem;
 mod rows;
 mod runner;
 mod verdict;
 mod wasi;
 
 pub use chain::{Chain, ChainError, PluginDescription, RunnerContext};
-pub use component::{ConfigProblem, LoadError, MAX_COMPONENT_BYTES, Plugin};
+pub use component::{LoadError, MAX_COMPONENT_BYTES, Plugin};
 pub use contract::{Setup, Wants};
 pub use engine::{Engine, EngineError, EngineSettings, NoRoom};
+pub use problem::ConfigProblem;
 pub use runner::{Runner, Stall};

@@ -114,14 +114,14 @@ fn ask_plugins(path: &Path) -> Option<Errors> {
             Ok(setup) => Ok(setup.changes_keys),
             // Said already.
             Err(LoadError::Read { .. } | LoadError::Digest { .. }) => Ok(false),
-            Err(error) => Err(in_words(error, || least_memory(&engine, plugin))),
+            Err(error) => Err(in_words(error, &engine, plugin)),
         }
     })
     .err()
 }
 
 /// What is wrong with one use of a plugin, each at its place in the use.
-fn in_words(error: LoadError, least_memory: impl FnOnce() -> Option<usize>) -> Vec<PluginError> {
+fn in_words(error: LoadError, engine: &Engine, plugin: &PluginUse) -> Vec<PluginError> {
     let at = |key: &str| KeyPath::root().key(key);
     match error {
         LoadError::Config(problems) => {
@@ -134,13 +134,14 @@ fn in_words(error: LoadError, least_memory: impl FnOnce() -> Option<usize>) -> V
             };
             problems.into_iter().map(of_config).collect()
         }
-        LoadError::Memory(cause) => {
+        LoadError::Memory(_) => {
             let path = at("limits").key("memory");
-            let help = least_memory().map_or_else(String::new, |least| {
+            let help = least_memory(engine, plugin).map_or_else(String::new, |least| {
                 let least = config::format_size(least as u64);
                 format!("accepted: at least `{least}`, with which it starts; records need some beside")
             });
-            vec![PluginError { path, message: format!("it cannot start: {cause}"), help }]
+            let given = config::format_size(plugin.limits.memory as u64);
+            vec![PluginError { path, message: format!("it cannot start with `{given}` of memory"), help }]
         }
         error => vec![PluginError { path: at("use"), message: error.to_string(), help: String::new() }],
     }

@@ -99,14 +99,14 @@ impl KeyPath {
     }
 
     /// What stands here in `root`.
-    pub(super) fn find<'a>(&self, root: &'a Value) -> Option<&'a Value> {
+    pub fn find<'a>(&self, root: &'a Value) -> Option<&'a Value> {
         self.0.iter().try_fold(root, |value, segment| match segment {
             Segment::Key(key) => value.get(key),
             Segment::Index(index) => value.get(index),
         })
     }
 
-    pub(super) fn find_mut<'a>(&self, root: &'a mut Value) -> Option<&'a mut Value> {
+    pub fn find_mut<'a>(&self, root: &'a mut Value) -> Option<&'a mut Value> {
         self.0.iter().try_fold(root, |value, segment| match segment {
             Segment::Key(key) => value.get_mut(key),
             Segment::Index(index) => value.get_mut(index),

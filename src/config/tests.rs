@@ -47,7 +47,11 @@ fn check_properties(properties: &BTreeMap<String, Secret>) -> Vec<PropertyError>
         property: property.map(str::to_owned),
         is_alone,
         message,
-        help: String::new(),
+        help: if property == Some("bootstrap.server") {
+            "did you mean `bootstrap.servers`?".to_owned()
+        } else {
+            String::new()
+        },
     };
     let of_one = |(name, value): (&String, &Secret)| {
         let message = match (name.as_str(), value.reveal()) {

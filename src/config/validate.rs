@@ -19,7 +19,7 @@ use super::document::Document;
 use super::errors::Errors;
 use super::path::{KeyPath, Segment};
 use super::schema::schema;
-use super::yaml;
+use super::yaml::{self, Faults};
 
 /// One round mends everything that can be seen, and the next one what was behind it: the alternatives of a value whose
 /// kind is mended. What is not valid by then is given up.
@@ -47,14 +47,14 @@ pub struct Respelt {
 }
 
 /// Reads misspelt keys as what is meant, if that is not there and what is written has the kind of value that belongs there:
-/// so what stands below them is looked at too. `broken` are places that have an error already.
-pub fn respell(mut value: Value, document: &mut Document, mut broken: Vec<KeyPath>) -> Respelt {
+/// so what stands below them is looked at too, and told under the name that is meant. `broken` is what is wrong already.
+pub fn respell(mut value: Value, document: &mut Document, broken: &mut Faults) -> Respelt {
     let (mut misspelt, mut refused): (Vec<Finding>, Vec<KeyPath>) = (Vec::new(), Vec::new());
     for _ in 0..MAX_MENDING_ROUNDS {
         let mut renamed = Vec::new();
         for finding in find(&value) {
             if let Some((written, meant)) = finding.respelling()
-                && !broken.contains(&written)
+                && !broken.iter().any(|(path, _)| *path == written)
                 && !refused.contains(&written)
                 && rename(&mut value, &written, &meant)
             {
@@ -73,12 +73,13 @@ pub fn respell(mut value: Value, document: &mut Document, mut broken: Vec<KeyPat
                 continue;
             }
             document.respell(&written, &meant);
-            let moved: Vec<_> = broken.iter().filter_map(|path| path.moved(&written, &meant)).collect();
-            broken.extend(moved);
+            for (path, _) in broken.iter_mut() {
+                *path = path.moved(&written, &meant).unwrap_or_else(|| path.clone());
+            }
             misspelt.push(finding);
         }
     }
-    Respelt { value, broken, misspelt }
+    Respelt { value, broken: broken.iter().map(|(path, _)| path.clone()).collect(), misspelt }
 }
 
 /// Whether there is something to rename, and nothing in its way. It keeps its place among the keys beside it.
@@ -107,7 +108,8 @@ pub fn validate(respelt: Respelt, document: &Document, errors: &mut Errors) -> O
         findings = find(&value);
     }
     for finding in misspelt.iter().chain(&findings) {
-        if !broken.contains(&finding.path) && !finding.is_misspelt_in(&findings) {
+        let is_misspelt = finding.is_misspelt_in(&findings) || finding.is_misspelt_property(&value);
+        if !broken.contains(&finding.path) && !is_misspelt {
             finding.report(document, errors);
         }
     }

@@ -1,12 +1,10 @@
 //! From a file to a plugin: what is refused, and why.
 
-use std::fmt;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 
-use jsonschema::error::ValidationErrorKind;
 use regex::Regex;
 use sha2::{Digest, Sha256};
 use wasmtime::component::{Component, InstancePre};
@@ -16,7 +14,8 @@ use super::engine::{Engine, MAX_MEMORIES, MAX_TABLES};
 use super::host::{Counters, Host};
 use super::instance::{Fault, Guest, Instance, OpenError};
 use super::output::{Speaker, short};
-use crate::config::{ComponentSource, KeyPath, Limits, PluginUse};
+use super::problem::{ConfigProblem, check_schema, refusal};
+use crate::config::{ComponentSource, KeyPath, Limits, PluginUse, Segment};
 use crate::metrics::ErrorKind;
 
 /// The largest file that is accepted: componentised Python is 18 MB.
@@ -28,9 +27,6 @@ const MAX_NAME_BYTES: usize = 64;
 
 /// The largest schema of a configuration that is accepted.
 const MAX_SCHEMA_BYTES: usize = 1 << 20;
-
-/// Problems of a configuration that are listed at once.
-const MAX_PROBLEMS: usize = 20;
 
 /// Why a plugin cannot be used. For people; the caller says which plugin.
 #[derive(Debug, thiserror::Error)]
@@ -68,25 +64,6 @@ pub enum LoadError {
     Config(Vec<ConfigProblem>),
     #[error("the key format is wrong: {0}")]
     KeyFormat(regex::Error),
-}
-
-/// One thing that is wrong with a plugin's configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigProblem {
-    /// In the configuration; empty = as a whole.
-    pub path: KeyPath,
-    pub message: String,
-    /// The keys that there are, where one is unknown.
-    pub known: Vec<String>,
-}
-
-impl fmt::Display for ConfigProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.path.segments().is_empty() {
-            return f.write_str(&self.message);
-        }
-        write!(f, "`{}`: {}", self.path, self.message)
-    }
 }
 
 /// A component that was found good, ready to be instantiated.
@@ -148,7 +125,38 @@ impl Plugin {
     /// # Errors
     /// [`LoadError::Config`] with each problem and where it is, or why the plugin cannot take any configuration.
     pub fn configure(&self, config: &str) -> Result<Setup, LoadError> {
-        check_schema(&self.config_schema, config)?;
+        match check_schema(&self.config_schema, config) {
+            Ok(()) => self.try_init(config),
+            Err(LoadError::Config(mut problems)) => {
+                problems.extend(self.more_problems(config, &problems));
+                Err(LoadError::Config(problems))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What the plugin says against the values that its schema has nothing against. The others are left out, of which it
+    /// would say again what was said.
+    fn more_problems(&self, config: &str, problems: &[ConfigProblem]) -> Option<ConfigProblem> {
+        let mut config: serde_json::Value = serde_json::from_str(config).ok()?;
+        for problem in problems {
+            let (parent, Some(Segment::Key(key))) = (problem.path.parent()?, problem.path.segments().last()) else {
+                // Without it the places of those after it would not be theirs.
+                return None;
+            };
+            parent.find_mut(&mut config)?.as_object_mut()?.shift_remove(key);
+        }
+        let Err(LoadError::Config(more)) = self.try_init(&config.to_string()) else { return None };
+        // What it misses may be what was left out.
+        let is_there = |more: &ConfigProblem| {
+            !more.path.segments().is_empty()
+                && more.path.find(&config).is_some()
+                && !problems.iter().any(|problem| problem.path.starts_with(&more.path))
+        };
+        more.into_iter().find(is_there)
+    }
+
+    fn try_init(&self, config: &str) -> Result<Setup, LoadError> {
         let _spare = self.engine.spare();
         let speaker = Speaker { route: "check".into(), plugin: self.name.as_str().into() };
         match self.open(speaker, config, Counters::default()) {
@@ -275,7 +283,7 @@ fn check_description(description: &contract::Description) -> Result<(), LoadErro
 }
 
 /// The validator of a plugin's configuration; `None` = it has no schema.
-fn validator(schema: &str) -> Result<Option<jsonschema::Validator>, LoadError> {
+pub(super) fn validator(schema: &str) -> Result<Option<jsonschema::Validator>, LoadError> {
     if schema.is_empty() {
         return Ok(None);
     }
@@ -287,58 +295,6 @@ fn validator(schema: &str) -> Result<Option<jsonschema::Validator>, LoadError> {
     };
     let schema: serde_json::Value = serde_json::from_str(schema).map_err(|error| wrong(error.to_string()))?;
     jsonschema::validator_for(&schema).map(Some).map_err(|error| wrong(error.to_string()))
-}
-
-fn check_schema(schema: &str, config: &str) -> Result<(), LoadError> {
-    let config: serde_json::Value = serde_json::from_str(config).map_err(|error| {
-        let message = format!("it is not json: {error}");
-        LoadError::Config(vec![ConfigProblem { path: KeyPath::root(), message, known: Vec::new() }])
-    })?;
-    let Some(validator) = validator(schema)? else { return Ok(()) };
-    let schema = serde_json::from_str(schema).unwrap_or_default();
-    let mut problems: Vec<ConfigProblem> =
-        validator.iter_errors(&config).flat_map(|error| problems(&error, &config, &schema)).collect();
-    problems.truncate(MAX_PROBLEMS);
-    if problems.is_empty() { Ok(()) } else { Err(LoadError::Config(problems)) }
-}
-
-/// What one error of a plugin's schema means, at the key that it is about.
-fn problems(
-    error: &jsonschema::ValidationError<'_>,
-    config: &serde_json::Value,
-    schema: &serde_json::Value,
-) -> Vec<ConfigProblem> {
-    let path = KeyPath::from_pointer(error.instance_path().as_str(), config);
-    match error.kind() {
-        ValidationErrorKind::AdditionalProperties { unexpected } => {
-            let keyword = error.schema_path().as_str();
-            let parent = keyword.rsplit_once('/').map_or("", |(parent, _)| parent);
-            let known = schema.pointer(parent).and_then(|schema| schema.get("properties")?.as_object());
-            let known: Vec<String> = known.into_iter().flat_map(|known| known.keys().cloned()).collect();
-            let unknown = |key: &String| ConfigProblem {
-                path: path.key(key),
-                message: format!("unknown key `{key}`"),
-                known: known.clone(),
-            };
-            unexpected.iter().map(unknown).collect()
-        }
-        ValidationErrorKind::Required { property } => {
-            let key = property.as_str().unwrap_or_default();
-            vec![ConfigProblem { path: path.key(key), message: format!("`{key}` is missing"), known: Vec::new() }]
-        }
-        // The value itself may be a secret.
-        _ => vec![ConfigProblem { path, message: error.masked().to_string(), known: Vec::new() }],
-    }
-}
-
-/// What a plugin says against its configuration, at the place that it names: plugins that are made with the SDK begin with
-/// the place in backticks.
-fn refusal(reason: &str, config: &str) -> ConfigProblem {
-    let named = reason.strip_prefix('`').and_then(|rest| rest.split_once("`: "));
-    let config: serde_json::Value = serde_json::from_str(config).unwrap_or_default();
-    let place = named.and_then(|(place, message)| Some((KeyPath::parse(place, &config)?, message)));
-    let (path, message) = place.unwrap_or_else(|| (KeyPath::root(), reason));
-    ConfigProblem { path, message: message.to_owned(), known: Vec::new() }
 }
 
 fn list(names: &[String]) -> String {
@@ -372,27 +328,5 @@ mod tests {
             let error = check_description(&description(name, version, schema)).expect_err(about).to_string();
             assert!(error.contains(about), "{error}");
         }
-    }
-
-    #[test]
-    fn a_plugin_is_taken_at_its_word_only_for_places_that_there_are() {
-        fn check(reason: &str, path: &str, message: &str) {
-            let problem = refusal(reason, r#"{"fields": [{"path": "a"}]}"#);
-            assert_eq!((problem.path.to_string().as_str(), problem.message.as_str()), (path, message));
-        }
-        check("`fields[0].path`: is empty", "fields[0].path", "is empty");
-        check("`fields[7].path`: is empty", "", "`fields[7].path`: is empty");
-        check("`paht` is unknown", "", "`paht` is unknown");
-        check("no", "", "no");
-    }
-
-    #[test]
-    fn a_configuration_is_told_where_it_is_wrong() {
-        let schema = r#"{"type": "object", "properties": {"fields": {"type": "array", "items": {"type": "string"}}}}"#;
-        assert!(check_schema(schema, r#"{"fields": ["email"]}"#).is_ok());
-        let error = check_schema(schema, r#"{"fields": ["email", 7]}"#).expect_err("a number").to_string();
-        assert!(error.contains("`fields[1]`"), "{error}");
-        assert!(check_schema("", "{}").is_ok());
-        assert!(check_schema("", "{").is_err());
     }
 }

@@ -175,6 +175,15 @@ impl Finding {
             })
     }
 
+    /// Whether the property that a cluster must have is there under a misspelt name, which librdkafka will not know.
+    pub fn is_misspelt_property(&self, root: &Value) -> bool {
+        let beside = self.path.parent().and_then(|parent| parent.find(root)?.as_object());
+        let is_near = |key: &String| nearest(key, &["bootstrap.servers"]).is_some();
+        matches!(self.problem, Problem::Missing)
+            && last_key(&self.path) == "bootstrap.servers"
+            && beside.is_some_and(|beside| beside.keys().any(is_near))
+    }
+
     /// Whether it is the number of parts that is wrong, or the name of one, and not what the parts are.
     pub fn is_about_a_part(&self) -> bool {
         matches!(self.problem, Problem::TooFew { .. } | Problem::TooMany { .. } | Problem::BadName)
