@@ -5,7 +5,8 @@
 //!  yaml        document              interpolate            validate                 check
 //! ```
 //!
-//! No step stops at its first error, and a step that finds errors does not keep the next ones from looking at the rest.
+//! No step stops at its first error, and a step that finds errors does not keep the next ones from looking at the rest:
+//! [`validate`] puts a stand-in where something has not the shape that it must have, and [`check`] is silent about those.
 
 mod budget;
 mod check;
@@ -31,10 +32,12 @@ use std::sync::Arc;
 pub use checked::*;
 pub use document::Document;
 pub use errors::{Error, Errors};
-pub use outside::{CheckPlugin, CheckProperties, Outside};
+pub use outside::{CheckPlugin, CheckProperties, Outside, PluginError, PropertyError};
 pub use path::{KeyPath, Segment};
 pub use reference::reference_markdown;
 pub use schema::schema;
+pub use suggest::{nearest, suggest};
+pub use units::format_size;
 
 use check::Checker;
 use yaml::{Fault, Span};
@@ -52,7 +55,7 @@ pub struct Loaded {
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub fn load(path: &Path, properties: &CheckProperties, plugin: &CheckPlugin) -> Result<Loaded, Errors> {
+pub fn load(path: &Path, properties: &CheckProperties, plugin: &CheckPlugin<'_>) -> Result<Loaded, Errors> {
     let file = path.display().to_string();
     let unreadable = |why: String| {
         let mut errors = Errors::new(Arc::new(Document::new(&file, "")));
@@ -86,16 +89,16 @@ pub fn parse(text: &str, file: &str, outside: &Outside<'_>) -> Result<Loaded, Er
         return Err(errors);
     };
     let mut broken = Vec::new();
-    let (document, whole) = Document::load(file, text, root, outside, &mut broken);
+    let (mut document, whole) = Document::load(file, text, root, outside, &mut broken);
+    let respelt = validate::respell(whole, &mut document, &mut broken);
     let document = Arc::new(document);
     let mut errors = Errors::new(Arc::clone(&document));
     faults.iter().chain(&broken).for_each(|(path, fault)| errors.push_fault(path, fault));
-    let broken: Vec<KeyPath> = broken.into_iter().map(|(path, _)| path).collect();
 
-    let Some(valid) = validate::validate(&document, whole.clone(), &broken, &mut errors) else {
+    let Some(mended) = validate::validate(respelt, &document, &mut errors) else {
         return Err(errors);
     };
-    let written: written::Config = match serde_path_to_error::deserialize(&valid.value) {
+    let written: written::Config = match serde_path_to_error::deserialize(&mended.value) {
         Ok(written) => written,
         Err(error) => {
             // The schema says what the types say; what only a type knows is told by it.
@@ -103,9 +106,11 @@ pub fn parse(text: &str, file: &str, outside: &Outside<'_>) -> Result<Loaded, Er
             return Err(errors);
         }
     };
-    let mut checker =
-        Checker { document: &document, outside, errors: &mut errors, whole: &whole, pruned: &valid.pruned };
-    let config = checker.check(&written);
+    let config = Checker { document: &document, outside, errors: &mut errors, gone: &mended.gone }.check(&written);
+    // Whoever is left without a word would run with a stand-in.
+    if let Some(path) = mended.gone.first().filter(|_| errors.is_empty()) {
+        errors.push(path, "this is not valid", "");
+    }
     errors.into_result(Loaded { config, document })
 }
 

@@ -1,17 +1,25 @@
 //! `tidegate check`: everything that `run` would meet in the configuration, found without running.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use super::{Output, USAGE, out};
-use crate::config::{self, Config, Errors, KeyPath, Loaded, Method, Route, SinkKind};
+use crate::config::{self, Config, Errors, KeyPath, Loaded, PluginError, PluginUse, Route, Segment};
 use crate::gateway::Plan;
-use crate::plugin::{Chain, ChainError, Engine, EngineSettings, LoadError};
+use crate::plugin::{Chain, ConfigProblem, Engine, EngineSettings, LoadError};
 use crate::source::kafka;
 
 /// What a guest can address: 4 GiB.
 const MAX_GUEST_MEMORY: usize = 1 << 32;
+/// What guests' memories are counted in.
+const WASM_PAGE: usize = 64 << 10;
+/// A plugin that does not start with so much is not told how much it needs: a guest may take all that it is given.
+const MOST_MEMORY_TRIED: usize = 256 << 20;
+/// Where a plugin that may change keys could not be told again, beside its sink.
+const FORMER_KEY: &str = "the route's plugins may change keys, and one of its sinks cannot remove what a record had under \
+                          its former key";
 
 #[derive(Debug, clap::Args)]
 pub struct CheckArgs {
@@ -56,52 +64,108 @@ fn count(number: usize, what: &str) -> String {
 /// # Errors
 /// Everything that is wrong with it, at once.
 pub fn load(path: &Path) -> Result<Plan, Errors> {
-    let Loaded { config, document } = match read(path, &|_| None) {
-        Ok(loaded) => loaded,
-        // The chains of a broken configuration cannot be loaded, but each plugin can still say what it thinks of its use.
-        Err(errors) => return Err(ask_plugins(path).unwrap_or(errors)),
-    };
-    let mut errors = Errors::new(document);
-    let engine = match Engine::try_new(engine_settings(&config)) {
-        Ok(engine) => engine,
-        Err(error) => {
-            errors.push(&KeyPath::root().key("routes"), error.to_string(), "");
-            return Err(errors);
-        }
-    };
-    let mut chains = Vec::new();
+    // What is wrong is told by asking each plugin by itself: the chains of a broken configuration cannot be loaded, and one
+    // that is not may still have plugins which refuse their use.
+    let Loaded { config, document } =
+        read(path, &|_| Ok(false)).map_err(|errors| ask_plugins(path).unwrap_or(errors))?;
+    start(config).map_err(|wrong| {
+        ask_plugins(path).unwrap_or_else(|| {
+            let mut errors = Errors::new(document);
+            wrong.iter().for_each(|(place, message)| errors.push(place, message, ""));
+            errors
+        })
+    })
+}
+
+/// Loads the chains of a valid configuration. Failing, it says where and why, in short: [`ask_plugins`] knows more.
+fn start(config: Config) -> Result<Plan, Vec<(KeyPath, String)>> {
+    let root = KeyPath::root().key("routes");
+    let engine = Engine::try_new(engine_settings(&config)).map_err(|error| vec![(root.clone(), error.to_string())])?;
+    let (mut chains, mut wrong) = (Vec::new(), Vec::new());
     for route in &config.routes {
-        let path = KeyPath::root().key("routes").key(&route.name);
+        let path = root.key(&route.name);
         match Chain::load(&engine, &route.keys, &route.plugins) {
-            Ok(chain) => {
-                check_keys(route, &chain, &path, &mut errors);
-                chains.push(Arc::new(chain));
+            Ok(chain) if chain.changes_keys() && route.sinks.iter().any(|sink| sink.keeps_no_former_key()) => {
+                wrong.push((path, FORMER_KEY.to_owned()));
             }
-            Err(failed) => failed.iter().for_each(|error| push(error, &path, &mut errors)),
+            Ok(chain) => chains.push(Arc::new(chain)),
+            Err(errors) => wrong.extend(errors.iter().map(|error| (path.clone(), error.to_string()))),
         }
     }
-    errors.into_result(Plan { config, chains })
+    if wrong.is_empty() { Ok(Plan { config, chains }) } else { Err(wrong) }
 }
 
-fn read(path: &Path, plugin: &config::CheckPlugin) -> Result<Loaded, Errors> {
-    let properties =
-        |properties: &_| kafka::validate(properties).into_iter().map(|error| (error.property, error.message)).collect();
-    config::load(path, &properties, plugin)
+fn read(path: &Path, plugin: &config::CheckPlugin<'_>) -> Result<Loaded, Errors> {
+    config::load(path, &kafka::validate, plugin)
 }
 
-/// What is wrong with a configuration, with what its plugins say of it. `None` where they cannot be asked.
+/// What is wrong with a configuration, with what its plugins say of it. `None` where they cannot be asked, or say nothing.
 fn ask_plugins(path: &Path) -> Option<Errors> {
     let settings = EngineSettings { cache_dir: None, max_instances: 0, max_memory: MAX_GUEST_MEMORY };
     let engine = Engine::try_new(settings).ok()?;
-    read(path, &move |plugin| {
-        let asked = engine.load(plugin).and_then(|loaded| loaded.configure(&plugin.config).map(drop));
-        match asked.err()? {
+    // What is compiled is shared as long as somebody has it: a plugin is used by many routes.
+    let compiled = RefCell::new(Vec::new());
+    read(path, &|plugin| {
+        let tried = engine.load(plugin).and_then(|loaded| {
+            let setup = loaded.configure(&plugin.config);
+            compiled.borrow_mut().push(loaded);
+            setup
+        });
+        match tried {
+            Ok(setup) => Ok(setup.changes_keys),
             // Said already.
-            LoadError::Read { .. } | LoadError::Digest { .. } => None,
-            error => Some((matches!(error, LoadError::Config(_)), error.to_string())),
+            Err(LoadError::Read { .. } | LoadError::Digest { .. }) => Ok(false),
+            Err(error) => Err(in_words(error, &engine, plugin)),
         }
     })
     .err()
+}
+
+/// What is wrong with one use of a plugin, each at its place in the use.
+fn in_words(error: LoadError, engine: &Engine, plugin: &PluginUse) -> Vec<PluginError> {
+    let at = |key: &str| KeyPath::root().key(key);
+    match error {
+        LoadError::Config(problems) => {
+            let of_config = |ConfigProblem { path, message, known }| {
+                let help = match path.segments().last() {
+                    Some(Segment::Key(key)) if !known.is_empty() => config::suggest(key, &known),
+                    _ => String::new(),
+                };
+                PluginError { path: at("config").below(&path), message, help }
+            };
+            problems.into_iter().map(of_config).collect()
+        }
+        LoadError::Memory(_) => {
+            let path = at("limits").key("memory");
+            let help = least_memory(engine, plugin).map_or_else(String::new, |least| {
+                let least = config::format_size(least as u64);
+                format!("accepted: at least `{least}`, with which it starts; records need some beside")
+            });
+            let given = config::format_size(plugin.limits.memory as u64);
+            vec![PluginError { path, message: format!("it cannot start with `{given}` of memory"), help }]
+        }
+        error => vec![PluginError { path: at("use"), message: error.to_string(), help: String::new() }],
+    }
+}
+
+/// The least memory with which the plugin starts and takes its configuration, if there is any.
+fn least_memory(engine: &Engine, plugin: &PluginUse) -> Option<usize> {
+    let starts = |pages: usize| {
+        let mut plugin = plugin.clone();
+        plugin.limits.memory = pages * WASM_PAGE;
+        let tried = engine.load(&plugin).and_then(|loaded| loaded.configure(&plugin.config));
+        !matches!(tried, Err(LoadError::Memory(_)))
+    };
+    let mut enough = (plugin.limits.memory / WASM_PAGE).max(1);
+    while !starts(enough) {
+        enough = enough.checked_mul(2).filter(|pages| pages * WASM_PAGE <= MOST_MEMORY_TRIED)?;
+    }
+    let mut too_few = enough / 2;
+    while enough - too_few > 1 {
+        let middle = too_few.midpoint(enough);
+        if starts(middle) { enough = middle } else { too_few = middle }
+    }
+    Some(enough * WASM_PAGE)
 }
 
 /// Room for each worker of each lane to have one instance of each plugin of its chain.
@@ -114,31 +178,4 @@ fn engine_settings(config: &Config) -> EngineSettings {
         max_instances: config.routes.iter().map(instances).sum(),
         max_memory: memory.unwrap_or(0),
     }
-}
-
-/// A service that holds the latest value per key would keep what a record had under its former key.
-fn check_keys(route: &Route, chain: &Chain, path: &KeyPath, errors: &mut Errors) {
-    if !chain.changes_keys() {
-        return;
-    }
-    for sink in &route.sinks {
-        if matches!(&sink.kind, SinkKind::Http(http) if http.method == Method::Put) {
-            errors.push(
-                &path.key("sinks").key(&sink.name),
-                "the route's plugins may change keys, and this sink cannot remove what a record had under its former key",
-                "use `method: POST`, a sink that keeps source keys (`sqlite`), or plugins that leave keys as they are",
-            );
-        }
-    }
-}
-
-fn push(error: &ChainError, path: &KeyPath, errors: &mut Errors) {
-    let place = match error {
-        ChainError::Keys(_) => path.key("source").key("keys").key("format"),
-        ChainError::Plugin { index, error: LoadError::Config(_), .. } => {
-            path.key("plugins").index(*index).key("config")
-        }
-        ChainError::Plugin { index, .. } => path.key("plugins").index(*index).key("use"),
-    };
-    errors.push(&place, error.to_string(), "");
 }

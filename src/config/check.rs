@@ -2,6 +2,9 @@
 //!
 //! A check that fails adds its error and goes on with a value that is only there to go on with, so that one pass finds
 //! everything. The result counts only when there were no errors.
+//!
+//! What has not its shape was mended before: a check may meet a stand-in. [`Checker::error`] is silent about those by
+//! itself, and [`Checker::conflict`] about what is said to go together with one.
 
 mod admin;
 mod claims;
@@ -16,8 +19,6 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-
-use serde_json::Value;
 
 use self::claims::Claims;
 use super::budget::{self, Needs};
@@ -34,10 +35,8 @@ pub struct Checker<'a> {
     pub document: &'a Document,
     pub outside: &'a Outside<'a>,
     pub errors: &'a mut Errors,
-    /// As written, before anything was taken out: what a name may refer to.
-    pub whole: &'a Value,
-    /// What was taken out, since it is not valid. Nothing is said about what stands beside it.
-    pub pruned: &'a [KeyPath],
+    /// What is not as it is written, since it is not valid.
+    pub gone: &'a [KeyPath],
 }
 
 impl Checker<'_> {
@@ -46,12 +45,16 @@ impl Checker<'_> {
         let data_dir = self.outside.resolve(config.data_dir.as_deref().unwrap_or(defaults::DATA_DIR));
         let memory = self.size(&root.key("memory"), config.memory.as_ref(), defaults::MEMORY, &defaults::MEMORY_RANGE);
         let plugins = self.plugins(&config.plugins);
+        let mut clusters = self.clusters(&config.clusters);
         let mut claims = Claims::default();
-        claims.add_data_dir(&data_dir);
+        claims.add_data_dir(self, &data_dir);
         let mut routes = Vec::new();
         for (name, route) in &config.routes {
-            routes.push(Arc::new(self.route(name, route, config, &plugins, &data_dir, &mut claims)));
+            let route = self.route(name, route, &mut clusters, &plugins, &data_dir);
+            claims.add(self, &KeyPath::root().key("routes").key(name), &route);
+            routes.push(Arc::new(route));
         }
+        self.unused(&clusters);
         claims.report(self);
         let budget = self.budget(memory, &routes);
         Config {
@@ -74,32 +77,35 @@ impl Checker<'_> {
         &mut self,
         name: &str,
         written: &written::Route,
-        config: &written::Config,
+        clusters: &mut source::Clusters<'_>,
         plugins: &plugin::Declared,
         data_dir: &std::path::Path,
-        claims: &mut Claims,
     ) -> Route {
         let path = KeyPath::root().key("routes").key(name);
-        let (source, keys) = self.source(&path.key("source"), name, &written.source, &config.clusters);
+        let (source, keys) = self.source(&path.key("source"), name, &written.source, clusters);
         let chain = self.chain(&path.key("plugins"), &written.plugins, plugins);
         let mut sinks = Vec::new();
-        for (sink, written) in &written.sinks {
-            sinks.push(Arc::new(self.sink(&path.key("sinks").key(sink), sink, written)));
+        for (name, written) in &written.sinks {
+            let place = path.key("sinks").key(name);
+            let sink = self.sink(&place, name, written);
+            if chain.changes_keys {
+                self.former_key(&place, &sink);
+            }
+            sinks.push(Arc::new(sink));
         }
         let dead_letter = self.dead_letter(&path.key("dead_letter"), name, written.dead_letter.as_ref(), data_dir);
-        let route = Route {
+        // What is not told counts as little as it can, here as for sizes: what is too much by then is too much.
+        let workers = if self.is_gone(&path.key("workers")) { 1 } else { written.workers.unwrap_or(defaults::WORKERS) };
+        Route {
             name: name.to_owned(),
             source,
             keys,
-            plugins: chain,
+            plugins: chain.plugins,
             sinks,
             dead_letter,
-            workers: std::num::NonZeroUsize::new(written.workers.unwrap_or(defaults::WORKERS))
-                .unwrap_or(std::num::NonZeroUsize::MIN),
+            workers: std::num::NonZeroUsize::new(workers).unwrap_or(std::num::NonZeroUsize::MIN),
             readiness: written.readiness.unwrap_or(true),
-        };
-        claims.add(&path, &route);
-        route
+        }
     }
 
     fn dead_letter(
@@ -152,8 +158,8 @@ impl Checker<'_> {
     fn budget(&mut self, memory: u64, routes: &[Arc<Route>]) -> Budget {
         let needs: Vec<Needs> = routes.iter().map(|route| needs(route)).collect();
         let none = Budget { in_hand: 0, fetch_queue: 0, guests: 0, sinks: 0 };
-        // What is not valid has no size.
-        if !self.pruned.is_empty() || !defaults::MEMORY_RANGE.contains(&memory) {
+        let path = KeyPath::root().key("memory");
+        if self.is_gone(&path) || self.errors.has(&path) {
             return none;
         }
         budget::share(memory, &needs).unwrap_or_else(|shortage| {
@@ -164,11 +170,10 @@ impl Checker<'_> {
                 help.push_str(&format!("\n    {size:>width$}  {what}"));
             }
             let least = format_size(shortage.least);
-            help.push_str(&format!("\nthe smallest that would do is `memory: {least}`"));
+            help.push_str(&format!("\naccepted: at least `memory: {least}`"));
             for saving in &shortage.savings {
                 help.push_str(&format!("\n{saving}"));
             }
-            let path = KeyPath::root().key("memory");
             let default = if self.document.has(&path) { "" } else { ", the default," };
             let memory = format_size(memory);
             self.error(&path, format!("`memory` of {memory}{default} cannot hold what is configured"), help);
@@ -176,6 +181,7 @@ impl Checker<'_> {
         })
     }
 
+    /// A size in bytes: the least that is accepted, where what is written is not.
     fn size(
         &mut self,
         path: &KeyPath,
@@ -183,16 +189,20 @@ impl Checker<'_> {
         default: &str,
         range: &RangeInclusive<u64>,
     ) -> u64 {
+        if self.is_gone(path) {
+            return *range.start();
+        }
         let Some(size) = written.map_or_else(|| parse_size(default), written::Size::bytes) else {
             self.error(path, "this is not a size that can be used", format!("accepted: {SIZE_EXPECTED}"));
-            return 0;
+            return *range.start();
         };
-        if written.is_some() {
-            self.within(path, &size, range, |size| format_size(*size));
+        if written.is_some() && !self.within(path, &size, range, |size| format_size(*size)) {
+            return *range.start();
         }
         size
     }
 
+    /// A duration: the default, where what is written is not accepted.
     fn duration(
         &mut self,
         path: &KeyPath,
@@ -200,48 +210,55 @@ impl Checker<'_> {
         default: &str,
         range: &RangeInclusive<Duration>,
     ) -> Duration {
-        let Some(duration) = parse_duration(written.map_or(default, |written| &written.0)) else {
-            self.error(path, "this is not a duration that can be used", format!("accepted: {DURATION_EXPECTED}"));
-            return Duration::ZERO;
-        };
-        if written.is_some() {
-            self.within(path, &duration, range, |duration| format_duration(*duration));
+        let parsed = written.filter(|_| !self.is_gone(path)).map(|written| parse_duration(&written.0));
+        match parsed {
+            Some(Some(duration)) if self.within(path, &duration, range, |duration| format_duration(*duration)) => {
+                return duration;
+            }
+            Some(None) => {
+                self.error(path, "this is not a duration that can be used", format!("accepted: {DURATION_EXPECTED}"));
+            }
+            Some(Some(_)) | None => {}
         }
-        duration
+        parse_duration(default).unwrap_or_default()
     }
 
+    /// Whether the value is in range; an error says if not.
     fn within<T: PartialOrd>(
         &mut self,
         path: &KeyPath,
         value: &T,
         range: &RangeInclusive<T>,
         format: impl Fn(&T) -> String,
-    ) {
-        if !range.contains(value) {
+    ) -> bool {
+        let is_within = range.contains(value);
+        if !is_within {
             let written = self.document.text(path).map_or_else(|| format(value), str::to_owned);
             let help = format!("accepted: {} to {}", format(range.start()), format(range.end()));
             self.error(path, format!("`{written}` is out of range"), help);
         }
+        is_within
     }
 
     /// An error about one value by itself.
     fn error(&mut self, path: &KeyPath, message: impl Display, help: impl Display) {
-        if !self.pruned.iter().any(|gone| path.starts_with(gone)) {
+        if !self.is_gone(path) {
             self.errors.push(path, message.to_string(), help.to_string());
         }
     }
 
-    /// An error about how values go together. When something beside it is not valid, nobody knows how they would.
-    fn conflict(&mut self, path: &KeyPath, message: impl Display, help: impl Display) {
-        if !self.pruned.iter().any(|gone| gone.parent() == path.parent()) {
+    /// An error about how the value goes together with what stands beside it under the keys `with`. When one of these is not
+    /// as it is written, nobody knows how they would.
+    fn conflict(&mut self, path: &KeyPath, with: &[&str], message: impl Display, help: impl Display) {
+        let beside = path.parent().unwrap_or_default();
+        if !with.iter().any(|key| self.is_gone(&beside.key(key))) {
             self.error(path, message, help);
         }
     }
 
-    /// The names under a key of the root, whether what they name is valid or not.
-    fn names(&self, key: &str) -> Vec<String> {
-        let names = self.whole.get(key).and_then(Value::as_object);
-        names.map(|names| names.keys().cloned().collect()).unwrap_or_default()
+    /// Whether the value is not as it is written: that was said already.
+    fn is_gone(&self, path: &KeyPath) -> bool {
+        self.gone.iter().any(|gone| path.starts_with(gone))
     }
 }
 

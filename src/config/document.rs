@@ -25,7 +25,7 @@ pub struct Document {
 }
 
 /// Where one value stands.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Mark {
     key: Option<Span>,
     value: Span,
@@ -92,6 +92,14 @@ impl Document {
 
     pub fn has(&self, path: &KeyPath) -> bool {
         self.marks.contains_key(path)
+    }
+
+    /// Lets what stands at `written` and below it be found at `meant` too.
+    pub(super) fn respell(&mut self, written: &KeyPath, meant: &KeyPath) {
+        let below = self.marks.range(written.clone()..).take_while(|(path, _)| path.starts_with(written));
+        let copies: Vec<_> =
+            below.filter_map(|(path, mark)| Some((path.moved(written, meant)?, mark.clone()))).collect();
+        self.marks.extend(copies);
     }
 
     /// The text without anything secret: what was substituted is shown as it is written in the file.

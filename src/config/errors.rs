@@ -65,6 +65,12 @@ impl Errors {
         self.add(path, fault.span, &fault.message, &fault.help);
     }
 
+    /// Whether there is an error about the value at `path` itself.
+    pub(super) fn has(&self, path: &KeyPath) -> bool {
+        let path = path.to_string();
+        self.list.iter().any(|error| error.path == path)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }

@@ -8,14 +8,34 @@ use std::path::{Path, PathBuf};
 
 use super::checked::PluginUse;
 use super::interpolate::MAX_FILE_BYTES;
+use super::path::KeyPath;
 use crate::secret::Secret;
 
-/// Looks at the librdkafka properties of one source and says what is wrong, and with which property: `None` where they
-/// contradict one another.
-pub type CheckProperties = dyn Fn(&BTreeMap<String, Secret>) -> Vec<(Option<String>, String)>;
+/// Looks at librdkafka properties and says what is wrong with them.
+pub type CheckProperties = dyn Fn(&BTreeMap<String, Secret>) -> Vec<PropertyError>;
 
-/// Looks at one use of a plugin and says what is wrong with it: `true` where its configuration is meant, and the message.
-pub type CheckPlugin = dyn Fn(&PluginUse) -> Option<(bool, String)>;
+/// Looks at one use of a plugin, and says whether it may change keys, or what is wrong.
+pub type CheckPlugin<'a> = dyn Fn(&PluginUse) -> Result<bool, Vec<PluginError>> + 'a;
+
+/// What is wrong with librdkafka properties.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PropertyError {
+    /// The one that is meant, which may be missing; `None` = several contradict one another.
+    pub property: Option<String>,
+    /// Whether it is wrong whatever the others are.
+    pub is_alone: bool,
+    pub message: String,
+    pub help: String,
+}
+
+/// What is wrong with one use of a plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginError {
+    /// In the use: `use`, `limits.memory`, `config.fields[0].path`.
+    pub path: KeyPath,
+    pub message: String,
+    pub help: String,
+}
 
 pub struct Outside<'a> {
     /// Where relative paths start. Absolute.
@@ -24,10 +44,10 @@ pub struct Outside<'a> {
     pub read: &'a dyn Fn(&Path) -> io::Result<Vec<u8>>,
     /// The component of a plugin that comes with the gateway, by its name without `std/`.
     pub standard: &'a dyn Fn(&str) -> Option<&'static [u8]>,
-    /// What is wrong with the librdkafka properties of one source.
+    /// What is wrong with the librdkafka properties of a cluster, or of one source.
     pub properties: &'a CheckProperties,
     /// What a plugin itself says of its use.
-    pub plugin: &'a CheckPlugin,
+    pub plugin: &'a CheckPlugin<'a>,
 }
 
 /// The largest file that is read: beyond what a plugin may have.

@@ -42,8 +42,44 @@ impl KeyPath {
         self.0.starts_with(&other.0)
     }
 
+    /// The same place below `to` instead of `from`. `None` for what does not stand there.
+    pub(super) fn moved(&self, from: &Self, to: &Self) -> Option<Self> {
+        let below = self.0.strip_prefix(from.0.as_slice())?;
+        Some(Self(to.0.iter().chain(below).cloned().collect()))
+    }
+
+    /// The place of `below`, which starts here.
+    pub fn below(&self, below: &Self) -> Self {
+        Self(self.0.iter().chain(&below.0).cloned().collect())
+    }
+
+    /// Reads what `Display` writes, and what people write for it (`a.b[0].c`), in `root`: a key that is there may hold
+    /// anything, also full stops. `None` for what is no place in `root`, nor that of one more key there.
+    pub fn parse(text: &str, root: &Value) -> Option<Self> {
+        let (mut path, mut here, mut rest) = (Self::root(), Some(root), text);
+        while !rest.is_empty() {
+            let value = here?;
+            if let Some((index, after)) = rest.strip_prefix('[').and_then(|inner| inner.split_once(']'))
+                && let (Value::Array(items), Ok(index)) = (value, index.parse::<usize>())
+            {
+                (path, here, rest) = (path.index(index), Some(items.get(index)?), after);
+                continue;
+            }
+            let Value::Object(object) = value else { return None };
+            let text = rest.strip_prefix('.').filter(|_| !path.0.is_empty()).unwrap_or(rest);
+            let follows = |key: &str| {
+                text.strip_prefix(key).filter(|after| matches!(after.chars().next(), None | Some('.' | '[')))
+            };
+            let known =
+                object.keys().filter_map(|key| Some((key.as_str(), follows(key)?))).max_by_key(|(key, _)| key.len());
+            let (key, after) = known.unwrap_or((text, ""));
+            (path, here, rest) = (path.key(key), object.get(key), after);
+        }
+        Some(path)
+    }
+
     /// Reads a JSON pointer into `root`, which tells the keys that look like numbers from the indexes of lists.
-    pub(super) fn from_pointer(pointer: &str, root: &Value) -> Self {
+    pub fn from_pointer(pointer: &str, root: &Value) -> Self {
         let mut path = Self::root();
         let mut here = Some(root);
         for token in pointer.split('/').skip(1) {
@@ -63,14 +99,14 @@ impl KeyPath {
     }
 
     /// What stands here in `root`.
-    pub(super) fn find<'a>(&self, root: &'a Value) -> Option<&'a Value> {
+    pub fn find<'a>(&self, root: &'a Value) -> Option<&'a Value> {
         self.0.iter().try_fold(root, |value, segment| match segment {
             Segment::Key(key) => value.get(key),
             Segment::Index(index) => value.get(index),
         })
     }
 
-    pub(super) fn find_mut<'a>(&self, root: &'a mut Value) -> Option<&'a mut Value> {
+    pub fn find_mut<'a>(&self, root: &'a mut Value) -> Option<&'a mut Value> {
         self.0.iter().try_fold(root, |value, segment| match segment {
             Segment::Key(key) => value.get_mut(key),
             Segment::Index(index) => value.get_mut(index),
@@ -122,6 +158,22 @@ mod tests {
             "clusters.main[\"bootstrap.servers\"]",
         );
         check(&KeyPath::root(), "");
+    }
+
+    #[test]
+    fn a_place_is_read_in_what_it_is_a_place_of() {
+        let root = json!({ "fields": [{ "path": "a" }], "a.b": { "a": 1 } });
+        let check = |text: &str, expected: Option<&str>| {
+            assert_eq!(KeyPath::parse(text, &root).map(|path| path.to_string()).as_deref(), expected, "{text}");
+        };
+        check("", Some(""));
+        check("fields[0].path", Some("fields[0].path"));
+        check("fields[0].paht", Some("fields[0].paht"));
+        check("a.b.a", Some("[\"a.b\"].a"));
+        check("a.b", Some("[\"a.b\"]"));
+        check("fields[1]", None);
+        check("fields.path", None);
+        check("fields[0].path.more", None);
     }
 
     #[test]

@@ -1,3 +1,5 @@
+mod mistakes;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
@@ -12,7 +14,7 @@ use crate::secret::Secret;
 
 /// The SHA-256 of nothing, which is what the plugins of the tests hold.
 const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-const FEWEST_INVALID: usize = 50;
+const FEWEST_INVALID: usize = 110;
 const FEWEST_VALID: usize = 8;
 
 fn env(name: &str) -> Option<OsString> {
@@ -40,21 +42,52 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Speaks as the Kafka source's own check does, about some properties.
-fn check_properties(properties: &BTreeMap<String, Secret>) -> Vec<(Option<String>, String)> {
+fn check_properties(properties: &BTreeMap<String, Secret>) -> Vec<PropertyError> {
+    let error = |property: Option<&str>, is_alone: bool, message: String| PropertyError {
+        property: property.map(str::to_owned),
+        is_alone,
+        message,
+        help: if property == Some("bootstrap.server") {
+            "did you mean `bootstrap.servers`?".to_owned()
+        } else {
+            String::new()
+        },
+    };
     let of_one = |(name, value): (&String, &Secret)| {
         let message = match (name.as_str(), value.reveal()) {
-            ("group.id" | "enable.auto.commit", _) => "cannot be set: the gateway commits what its sinks have finished",
-            ("bootstrap.server", _) => "No such configuration property: \"bootstrap.server\"",
-            ("fetch.wait.max.ms", "soon") => "Invalid value for configuration property \"fetch.wait.max.ms\"",
+            ("group.id" | "enable.auto.commit" | "statistics.interval.ms", _) => format!("`{name}` cannot be set"),
+            ("bootstrap.server" | "colour", _) => format!("librdkafka has no property `{name}`"),
+            ("fetch.wait.max.ms", "soon") => format!("`{name}`: Invalid value"),
             _ => return None,
         };
-        Some((Some(name.clone()), message.to_owned()))
+        Some(error(Some(name), true, message))
     };
     let mut errors: Vec<_> = properties.iter().filter_map(of_one).collect();
     if properties.get("session.timeout.ms").is_some_and(|timeout| timeout.reveal().len() > 6) {
-        errors.push((None, "`max.poll.interval.ms` must be >= `session.timeout.ms`".to_owned()));
+        errors.push(error(None, false, "`max.poll.interval.ms` must be >= `session.timeout.ms`".to_owned()));
+    }
+    if properties.get("security.protocol").is_some_and(|protocol| protocol.reveal() == "sasl_plaintext")
+        && !properties.contains_key("sasl.mechanism")
+    {
+        errors.push(error(Some("sasl.mechanism"), false, "`sasl.mechanism` is missing".to_owned()));
     }
     errors
+}
+
+/// Speaks as a standard plugin would, about some configurations.
+fn check_plugin(plugin: &PluginUse) -> Result<bool, Vec<PluginError>> {
+    let error = |path: KeyPath, message: &str| PluginError { path, message: message.to_owned(), help: String::new() };
+    let config: Value = serde_json::from_str(&plugin.config).unwrap();
+    let unknown = ["colour", "fieds", "slat", "uid"];
+    let keys = config.as_object().into_iter().flat_map(|config| config.keys());
+    let mut errors: Vec<_> = keys
+        .filter(|key| unknown.contains(&key.as_str()))
+        .map(|key| error(KeyPath::root().key("config").key(key), &format!("unknown key `{key}`")))
+        .collect();
+    if plugin.limits.memory < 1 << 20 {
+        errors.push(error(KeyPath::root().key("limits").key("memory"), "it cannot start"));
+    }
+    if errors.is_empty() { Ok(config.get("changes_keys").is_some()) } else { Err(errors) }
 }
 
 fn outside() -> Outside<'static> {
@@ -64,7 +97,7 @@ fn outside() -> Outside<'static> {
         read: &read,
         standard: &|name| (name != "filter").then_some(b"component".as_slice()),
         properties: &check_properties,
-        plugin: &|_| None,
+        plugin: &check_plugin,
     }
 }
 
@@ -316,7 +349,7 @@ fn no_more_errors_are_shown_than_anybody_reads() {
 fn a_configuration_is_read_beside_its_files() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("tidegate.yaml");
-    let load = || super::load(&path, &|_| Vec::new(), &|_| None);
+    let load = || super::load(&path, &|_| Vec::new(), &|_| Ok(false));
     let error = load().unwrap_err().to_string();
     assert!(error.contains("cannot be read") && error.contains("--config"), "{error}");
 

@@ -260,7 +260,7 @@ mod tests {
             // Whether the plugins take their configurations is for them to say.
             standard: &|_| Some(b""),
             properties: &|_| Vec::new(),
-            plugin: &|_| None,
+            plugin: &|_| Ok(false),
         };
         let loaded = config::parse(&text, "tidegate.yaml", &outside).unwrap_or_else(|errors| panic!("{errors}"));
         let route = &loaded.config.routes[0];

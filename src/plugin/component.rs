@@ -14,7 +14,9 @@ use super::engine::{Engine, MAX_MEMORIES, MAX_TABLES};
 use super::host::{Counters, Host};
 use super::instance::{Fault, Guest, Instance, OpenError};
 use super::output::{Speaker, short};
-use crate::config::{ComponentSource, Limits, PluginUse};
+use super::problem::{ConfigProblem, check_schema, refusal};
+use crate::config::{ComponentSource, KeyPath, Limits, PluginUse, Segment};
+use crate::metrics::ErrorKind;
 
 /// The largest file that is accepted: componentised Python is 18 MB.
 pub const MAX_COMPONENT_BYTES: usize = 50 << 20;
@@ -25,9 +27,6 @@ const MAX_NAME_BYTES: usize = 64;
 
 /// The largest schema of a configuration that is accepted.
 const MAX_SCHEMA_BYTES: usize = 1 << 20;
-
-/// Problems of a configuration that are listed at once.
-const MAX_PROBLEMS: usize = 20;
 
 /// Why a plugin cannot be used. For people; the caller says which plugin.
 #[derive(Debug, thiserror::Error)]
@@ -56,10 +55,13 @@ pub enum LoadError {
     Size(String),
     #[error("the plugin does not work: {0}")]
     Broken(String),
+    /// With its limit of memory the plugin cannot be started or configured.
+    #[error("{0}")]
+    Memory(String),
     #[error("the plugin describes itself wrongly: {0}")]
     Description(String),
-    #[error("the configuration is wrong: {}", .0.join("; "))]
-    Config(Vec<String>),
+    #[error("the configuration is wrong: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Config(Vec<ConfigProblem>),
     #[error("the key format is wrong: {0}")]
     KeyFormat(regex::Error),
 }
@@ -123,10 +125,45 @@ impl Plugin {
     /// # Errors
     /// [`LoadError::Config`] with each problem and where it is, or why the plugin cannot take any configuration.
     pub fn configure(&self, config: &str) -> Result<Setup, LoadError> {
-        check_schema(&self.config_schema, config)?;
+        match check_schema(&self.config_schema, config) {
+            Ok(()) => self.try_init(config),
+            Err(LoadError::Config(mut problems)) => {
+                problems.extend(self.more_problems(config, &problems));
+                Err(LoadError::Config(problems))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What the plugin says against the values that its schema has nothing against. The others are left out, of which it
+    /// would say again what was said.
+    fn more_problems(&self, config: &str, problems: &[ConfigProblem]) -> Option<ConfigProblem> {
+        let mut config: serde_json::Value = serde_json::from_str(config).ok()?;
+        for problem in problems {
+            let (parent, Some(Segment::Key(key))) = (problem.path.parent()?, problem.path.segments().last()) else {
+                // Without it the places of those after it would not be theirs.
+                return None;
+            };
+            parent.find_mut(&mut config)?.as_object_mut()?.shift_remove(key);
+        }
+        let Err(LoadError::Config(more)) = self.try_init(&config.to_string()) else { return None };
+        // What it misses may be what was left out.
+        let is_there = |more: &ConfigProblem| {
+            !more.path.segments().is_empty()
+                && more.path.find(&config).is_some()
+                && !problems.iter().any(|problem| problem.path.starts_with(&more.path))
+        };
+        more.into_iter().find(is_there)
+    }
+
+    fn try_init(&self, config: &str) -> Result<Setup, LoadError> {
         let _spare = self.engine.spare();
         let speaker = Speaker { route: "check".into(), plugin: self.name.as_str().into() };
-        Ok(self.open(speaker, config, Counters::default())?.setup)
+        match self.open(speaker, config, Counters::default()) {
+            Ok(instance) => Ok(instance.setup),
+            Err(OpenError::Config(reason)) => Err(LoadError::Config(vec![refusal(&reason, config)])),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// A new instance. The caller has room for it.
@@ -139,7 +176,10 @@ impl From<OpenError> for LoadError {
     fn from(error: OpenError) -> Self {
         match error {
             OpenError::World(reason) => Self::World(reason),
-            OpenError::Config(reason) => Self::Config(vec![reason]),
+            OpenError::Config(message) => {
+                Self::Config(vec![ConfigProblem { path: KeyPath::root(), message, known: Vec::new() }])
+            }
+            OpenError::Failed(Fault { kind: ErrorKind::PluginMemory, cause }) => Self::Memory(cause),
             OpenError::Failed(Fault { cause, .. }) => Self::Broken(cause),
         }
     }
@@ -243,7 +283,7 @@ fn check_description(description: &contract::Description) -> Result<(), LoadErro
 }
 
 /// The validator of a plugin's configuration; `None` = it has no schema.
-fn validator(schema: &str) -> Result<Option<jsonschema::Validator>, LoadError> {
+pub(super) fn validator(schema: &str) -> Result<Option<jsonschema::Validator>, LoadError> {
     if schema.is_empty() {
         return Ok(None);
     }
@@ -255,23 +295,6 @@ fn validator(schema: &str) -> Result<Option<jsonschema::Validator>, LoadError> {
     };
     let schema: serde_json::Value = serde_json::from_str(schema).map_err(|error| wrong(error.to_string()))?;
     jsonschema::validator_for(&schema).map(Some).map_err(|error| wrong(error.to_string()))
-}
-
-fn check_schema(schema: &str, config: &str) -> Result<(), LoadError> {
-    let config: serde_json::Value =
-        serde_json::from_str(config).map_err(|error| LoadError::Config(vec![format!("it is not json: {error}")]))?;
-    let Some(validator) = validator(schema)? else { return Ok(()) };
-    let problems: Vec<String> = validator
-        .iter_errors(&config)
-        .take(MAX_PROBLEMS)
-        .map(|error| {
-            let path = error.instance_path().to_string();
-            let at = if path.is_empty() { "/" } else { &path };
-            // The value itself may be a secret.
-            format!("`{at}`: {}", error.masked())
-        })
-        .collect();
-    if problems.is_empty() { Ok(()) } else { Err(LoadError::Config(problems)) }
 }
 
 fn list(names: &[String]) -> String {
@@ -305,15 +328,5 @@ mod tests {
             let error = check_description(&description(name, version, schema)).expect_err(about).to_string();
             assert!(error.contains(about), "{error}");
         }
-    }
-
-    #[test]
-    fn a_configuration_is_told_where_it_is_wrong() {
-        let schema = r#"{"type": "object", "properties": {"fields": {"type": "array", "items": {"type": "string"}}}}"#;
-        assert!(check_schema(schema, r#"{"fields": ["email"]}"#).is_ok());
-        let error = check_schema(schema, r#"{"fields": ["email", 7]}"#).expect_err("a number").to_string();
-        assert!(error.contains("`/fields/1`"), "{error}");
-        assert!(check_schema("", "{}").is_ok());
-        assert!(check_schema("", "{").is_err());
     }
 }

@@ -35,8 +35,7 @@ use self::health::Watch;
 use self::lookup::{Answer, Lookup, Question};
 use self::partitions::Partitions;
 use self::queue::DataQueue;
-
-pub use self::settings::{Membership, PropertyError, RESERVED, validate};
+pub use self::settings::{Membership, RESERVED, validate};
 use self::standby::Standby;
 use super::{CommitMode, Demand, Event, Progress, Source};
 use crate::config::{Kafka, Start};

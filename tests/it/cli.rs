@@ -124,27 +124,67 @@ fn check_and_run_tell_every_error_at_once() {
     assert_eq!(first["message"], "the environment variable `NOWHERE` is not set");
 }
 
+/// Librdkafka and the plugins are asked whatever else is wrong, and what they say is told at the very key.
 #[test]
 fn check_asks_the_plugins_and_librdkafka() {
     let site = Site::with_config(
         r#"version: 1
-clusters: { main: { bootstrap.servers: "localhost:9092", fetch.wait.max.ms: soon } }
+clusters:
+  main:
+    bootstrap.severs: "localhost:9092"
+    fetch.wait.max.ms: soon
+    statistics.interval.ms: 5000
+    session.timeout.ms: 60000
+    max.poll.interval.ms: 1000
+  secure:
+    bootstrap.servers: "localhost:9093"
+    security.protocol: SASL_SSL
+    ssl.ca.location: not-there.pem
 plugins: { mine: { file: not-there.wasm } }
 routes:
   a:
-    source: { topics: [a] }
+    source: { cluster: main }
     plugins:
       - { use: std/mask-fields, config: { fieds: [email] } }
+      - { use: std/mask-fields, config: { fields: [{ path: email, mask: rename }] } }
+      - { use: std/key-check, config: { max_length: -1, pattern: "(" } }
+      - { use: std/key-check, config: { pattern: "(" } }
+      - { use: std/key-check, limits: { memory: 64KiB } }
       - { use: mine }
     sinks: { none: { type: discard } }
+  b:
+    source: { cluster: secure, topics: [a] }
+    sinks: { none: }
 "#,
     );
     let output = site.command().args(["check", "-c", "written.yaml"]).output().unwrap();
     assert_code(&output, 2);
+    assert_golden("cli/check-of-plugins-and-librdkafka.txt", &stderr(&output));
+}
+
+/// What only the plugins find is told too where nothing else is wrong.
+#[test]
+fn check_asks_the_plugins_of_a_configuration_that_is_good_by_itself() {
+    let site = sample(&SAMPLE.replace(
+        "    sinks:\n",
+        "    plugins: [{ use: std/key-check, limits: { memory: 64KiB } }, { use: std/filter, config: { keep: {} } }]\n    sinks:\n",
+    ));
+    let output = site.command().args(["check", "-c", "written.yaml"]).output().unwrap();
+    assert_code(&output, 2);
     let errors = stderr(&output);
-    for place in [r#"clusters.main["fetch.wait.max.ms"]"#, "not-there.wasm", "routes.a.plugins[0].config", "fieds"] {
+    assert_eq!(errors.matches("error: ").count(), 2, "{errors}");
+    for place in ["at: routes.customers.plugins[0].limits.memory", "at: routes.customers.plugins[1].config.keep"] {
         assert!(errors.contains(place), "nothing of {place} in\n{errors}");
     }
+    let least = errors.split_once("accepted: at least `").and_then(|(_, rest)| rest.split('`').next()).unwrap();
+    let with = |memory: &str| {
+        let yaml = fs::read_to_string(site.path("written.yaml")).unwrap();
+        fs::write(site.path("with.yaml"), yaml.replace("64KiB", memory)).unwrap();
+        stderr(&site.command().args(["check", "-c", "with.yaml"]).output().unwrap())
+    };
+    assert!(!with(least).contains("limits.memory"), "{least} is not enough");
+    let kib: usize = least.strip_suffix("KiB").and_then(|kib| kib.parse().ok()).unwrap_or_else(|| panic!("{least}"));
+    assert!(with(&format!("{}KiB", kib - 64)).contains("limits.memory"), "{least} is not the least");
 }
 
 #[test]

@@ -22,6 +22,7 @@ impl Checker<'_> {
         {
             self.conflict(
                 &path.key("probes"),
+                &["listen"],
                 format!("`listen` has port {} too", probes.port()),
                 "give the probes a port of their own",
             );
@@ -30,6 +31,7 @@ impl Checker<'_> {
             let help = "add one under `tokens`, or listen on `127.0.0.1` or `[::1]`";
             self.conflict(
                 &path.key("listen"),
+                &["tokens"],
                 format!("`{listen}` can be reached from other machines, and there is no token"),
                 help,
             );
@@ -67,10 +69,10 @@ impl Checker<'_> {
             for (earlier, other) in written.iter().take(index).enumerate() {
                 if other.name == token.name {
                     let help = format!("`tokens[{earlier}]` has it; the log tells holders apart by name");
-                    self.conflict(&place.key("name"), format!("`{}` is the name of another token", token.name), help);
+                    self.error(&place.key("name"), format!("`{}` is the name of another token", token.name), help);
                 }
                 if other.token == token.token {
-                    self.conflict(
+                    self.error(
                         &place.key("token"),
                         format!("`{}` has the same token", other.name),
                         "give each holder a token of their own",

@@ -23,14 +23,17 @@ struct Claim {
 
 impl Claims {
     /// Adds what `route`, which stands at `path`, uses.
-    pub(super) fn add(&mut self, path: &KeyPath, route: &Route) {
+    pub(super) fn add(&mut self, checker: &Checker<'_>, path: &KeyPath, route: &Route) {
         let topics = match &route.source {
             Source::Kafka(kafka) => {
-                self.add_groups(path, route, kafka);
+                let source = path.key("source");
+                if !["cluster", "group"].iter().any(|key| checker.is_gone(&source.key(key))) {
+                    self.add_groups(path, route, kafka);
+                }
                 kafka.topics.clone()
             }
             Source::Ndjson(ndjson) => {
-                self.add_file(&ndjson.path, path.key("source").key("path"), false, false);
+                self.add_file(checker, &ndjson.path, path.key("source").key("path"), false, false);
                 vec![ndjson.topic.clone()]
             }
         };
@@ -42,23 +45,24 @@ impl Claims {
                 SinkKind::File(file) => {
                     // The sink's own notes are kept beside its files, under the name of the template.
                     let rest = file.path.rest.replace("{route}", &route.name);
-                    self.add_file(&file.path.root.join(&rest), place.clone(), true, false);
+                    self.add_file(checker, &file.path.root.join(&rest), place.clone(), true, false);
                     for topic in &topics {
                         let of_topic = file.path.root.join(rest.replace("{topic}", topic));
-                        self.add_file(&of_topic, place.clone(), true, false);
+                        self.add_file(checker, &of_topic, place.clone(), true, false);
                     }
                 }
-                SinkKind::Sqlite(sqlite) => self.add_file(&sqlite.path, place, true, true),
+                SinkKind::Sqlite(sqlite) => self.add_file(checker, &sqlite.path, place, true, true),
                 SinkKind::Discard | SinkKind::Http(_) => {}
             }
-            self.add_file(&route.dead_letter.for_lane(&sink.name), path.key("dead_letter").key("path"), true, false);
+            let dead_letter = route.dead_letter.for_lane(&sink.name);
+            self.add_file(checker, &dead_letter, path.key("dead_letter").key("path"), true, false);
         }
     }
 
     /// The files that a gateway keeps for itself.
-    pub(super) fn add_data_dir(&mut self, data_dir: &Path) {
+    pub(super) fn add_data_dir(&mut self, checker: &Checker<'_>, data_dir: &Path) {
         for name in ["lock", "format", "admin.addr", "compiled"] {
-            self.add_file(&data_dir.join(name), KeyPath::root().key("data_dir"), true, false);
+            self.add_file(checker, &data_dir.join(name), KeyPath::root().key("data_dir"), true, false);
         }
     }
 
@@ -83,14 +87,14 @@ impl Claims {
                     let help = "give each a file of its own; in a path, `{route}` and `{topic}` help";
                     (format!("the file is {verb} by `{}` too", other.path), help)
                 };
-                checker.conflict(&claim.path, message, help);
+                checker.error(&claim.path, message, help);
             }
         }
         for ((_, group), lanes) in self.groups {
             for (index, lane) in lanes.iter().enumerate().skip(1) {
                 let message =
                     format!("the lane would use the consumer group `{group}`, as `{}` does", lanes[index - 1]);
-                checker.conflict(
+                checker.error(
                     lane,
                     message,
                     "a group's members share the partitions: give one of the routes another `source.group`",
@@ -109,7 +113,10 @@ impl Claims {
         }
     }
 
-    fn add_file(&mut self, file: &Path, path: KeyPath, writes: bool, is_database: bool) {
+    fn add_file(&mut self, checker: &Checker<'_>, file: &Path, path: KeyPath, writes: bool, is_database: bool) {
+        if checker.is_gone(&path) {
+            return;
+        }
         let claims = self.files.entry(file.to_owned()).or_default();
         let claim = Claim { path, writes, is_database };
         // Several topics of one sink may go into one file.

@@ -14,6 +14,7 @@ use crate::secret::Secret;
 const PLACEHOLDER: &str = "{key}";
 /// Stands for the key while the address is parsed: nothing in it is ever escaped, and no address has it.
 const STAND_IN: &str = "tidegate0key0stand0in";
+const EXPECTED: &str = "accepted: an address such as `https://crm.internal/profiles/{key}`";
 /// What the gateway and the protocol set themselves.
 const TAKEN_HEADERS: [&str; 7] =
     ["host", "content-length", "transfer-encoding", "connection", "te", "upgrade", "idempotency-key"];
@@ -26,7 +27,7 @@ impl Checker<'_> {
         let is_url = self.url(&path.key("url"), &written.url);
         if is_url && method == Method::Put && !has_key {
             let help = "put `{key}` where the record's key goes, as in `https://crm.internal/profiles/{key}`; or use `method: POST`";
-            self.conflict(&path.key("url"), "`PUT` needs an address for each key", help);
+            self.conflict(&path.key("url"), &["method"], "`PUT` needs an address for each key", help);
         }
         let delete = match written.delete {
             Some(written::Delete::Ignore) => None,
@@ -35,7 +36,7 @@ impl Checker<'_> {
         };
         if is_url && delete.is_some() && !has_key {
             let help = "a `DELETE` to the address of all records would delete them all; put `{key}` into `url`, or write `delete: ignore`";
-            self.conflict(&path.key("delete"), "`delete: DELETE` needs an address for each key", help);
+            self.conflict(&path.key("delete"), &["url"], "`delete: DELETE` needs an address for each key", help);
         }
         for (key, deletes) in [
             ("on_drop", written.on_drop == Some(OnDrop::Delete)),
@@ -44,6 +45,7 @@ impl Checker<'_> {
             if deletes && delete.is_none() {
                 self.conflict(
                     &path.key(key),
+                    &["delete", "url"],
                     format!("`{key}: delete` needs a `DELETE` to send"),
                     "write `delete: DELETE`",
                 );
@@ -91,14 +93,18 @@ impl Checker<'_> {
         }
         let url = match Url::parse(&text.replace(PLACEHOLDER, STAND_IN)) {
             Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => url,
-            Ok(url) => {
-                let help = "accepted: `http://…` or `https://…`";
-                self.error(path, format!("the address has the scheme `{}`", url.scheme()), help);
+            Ok(url) if text.contains("://") => {
+                let message = format!("an HTTP service cannot be reached by `{}://`", url.scheme());
+                self.error(path, message, EXPECTED);
+                return false;
+            }
+            // Of `localhost:8080/…` the name would count as a scheme.
+            Ok(_) | Err(url::ParseError::RelativeUrlWithoutBase) => {
+                self.error(path, "the address does not begin with `http://` or `https://`", EXPECTED);
                 return false;
             }
             Err(error) => {
-                let help = "accepted: such as `https://crm.internal/profiles/{key}`";
-                self.error(path, format!("this is not an address: {error}"), help);
+                self.error(path, format!("this is not an address: {error}"), EXPECTED);
                 return false;
             }
         };
@@ -135,7 +141,7 @@ impl Checker<'_> {
                 );
             } else if TAKEN_HEADERS.contains(&lower.as_str()) || lower.starts_with(TAKEN_HEADER_PREFIX) {
                 self.error(&place, format!("the header `{name}` is set by the gateway"), "leave it out");
-            } else if lower == "authorization" && written.auth.is_some() {
+            } else if lower == "authorization" && written.auth.is_some() && !self.is_gone(&path.key("auth")) {
                 self.error(&place, "`auth` sets the header `Authorization` too", "keep one of the two");
             } else if let Some((other, _)) = headers.iter().find(|(other, _)| other.eq_ignore_ascii_case(name)) {
                 let help = "the case of a header's name does not matter; keep one of the two";

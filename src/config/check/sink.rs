@@ -4,7 +4,9 @@ use std::num::NonZeroU32;
 
 use super::Checker;
 use super::template::template;
-use crate::config::checked::{Column, ColumnType, File, OnDrop, OnReject, PathTemplate, Retry, Sink, SinkKind, Sqlite};
+use crate::config::checked::{
+    Column, ColumnType, File, Method, OnDrop, OnReject, PathTemplate, Retry, Sink, SinkKind, Sqlite,
+};
 use crate::config::path::KeyPath;
 use crate::config::units::format_duration;
 use crate::config::{defaults, written};
@@ -23,6 +25,11 @@ impl Sink {
             SinkKind::Sqlite(sqlite) => Some(sqlite.cache),
             SinkKind::Discard | SinkKind::File(_) | SinkKind::Http(_) => None,
         }
+    }
+
+    /// Whether it holds the latest value per key and would keep what a record had under its former key.
+    pub fn keeps_no_former_key(&self) -> bool {
+        matches!(&self.kind, SinkKind::Http(http) if http.method == Method::Put)
     }
 }
 
@@ -53,6 +60,17 @@ impl Checker<'_> {
             on_reject: on_reject.unwrap_or(OnReject::Keep),
             on_error: on_error.unwrap_or(OnError::DeadLetter),
             retry: self.retry(&path.key("retry"), retry),
+        }
+    }
+
+    /// Of a sink whose route may change keys.
+    pub(super) fn former_key(&mut self, path: &KeyPath, sink: &Sink) {
+        if sink.keeps_no_former_key() && !self.is_gone(&path.key("method")) {
+            self.error(
+                path,
+                "the route's plugins may change keys, and this sink cannot remove what a record had under its former key",
+                "use `method: POST`, a sink that keeps source keys (`sqlite`), or plugins that leave keys as they are",
+            );
         }
     }
 
@@ -150,6 +168,7 @@ impl Checker<'_> {
             let key = if written.backoff.is_some() { "backoff" } else { "max" };
             self.conflict(
                 &path.key(key),
+                &["backoff", "max"],
                 format!("the first wait, {backoff}, is longer than the longest, {max}"),
                 "`backoff` must not be above `max`",
             );

@@ -6,19 +6,57 @@ use indexmap::IndexMap;
 
 use super::Checker;
 use crate::config::checked::{Kafka, KeyFormat, Keys, MissingKey, Ndjson, Source, Start};
+use crate::config::outside::PropertyError;
 use crate::config::path::KeyPath;
-use crate::config::suggest::{accepted, suggest};
+use crate::config::suggest::{accepted, nearest, suggest};
 use crate::config::{defaults, written};
 use crate::delivery::OnError;
 use crate::secret::Secret;
 
+/// The clusters, by name.
+pub type Clusters<'a> = IndexMap<&'a str, Cluster<'a>>;
+
+/// A cluster, looked at by itself.
+#[derive(Debug)]
+pub struct Cluster<'a> {
+    written: &'a written::Cluster,
+    /// What is wrong with its properties together, which those of a source may mend.
+    together: Vec<PropertyError>,
+    is_used: bool,
+}
+
+/// Where each property stands, by its name.
+type Places<'a> = BTreeMap<&'a str, KeyPath>;
+
 impl Checker<'_> {
+    /// Looks at each cluster, whether a source reads from it or not.
+    pub(super) fn clusters<'a>(&mut self, written: &'a IndexMap<String, written::Cluster>) -> Clusters<'a> {
+        let mut clusters = Clusters::new();
+        for (name, written) in written {
+            let path = of_cluster(name);
+            let (_, together) = self.properties(&places_of(&path, written), &[&path]);
+            clusters.insert(name, Cluster { written, together, is_used: false });
+        }
+        clusters
+    }
+
+    /// Says what is wrong with clusters that no source reads from. Of the others it was said there.
+    pub(super) fn unused(&mut self, clusters: &Clusters<'_>) {
+        for (name, cluster) in clusters.iter().filter(|(_, cluster)| !cluster.is_used) {
+            let path = of_cluster(name);
+            let places = places_of(&path, cluster.written);
+            for error in &cluster.together {
+                self.contradiction(&path, &places, error);
+            }
+        }
+    }
+
     pub(super) fn source(
         &mut self,
         path: &KeyPath,
         route: &str,
         written: &written::Source,
-        clusters: &IndexMap<String, written::Cluster>,
+        clusters: &mut Clusters<'_>,
     ) -> (Source, Keys) {
         match written {
             written::Source::Kafka(kafka) => {
@@ -34,13 +72,7 @@ impl Checker<'_> {
         }
     }
 
-    fn kafka(
-        &mut self,
-        path: &KeyPath,
-        route: &str,
-        written: &written::Kafka,
-        clusters: &IndexMap<String, written::Cluster>,
-    ) -> Kafka {
+    fn kafka(&mut self, path: &KeyPath, route: &str, written: &written::Kafka, clusters: &mut Clusters<'_>) -> Kafka {
         for (index, topic) in written.topics.iter().enumerate() {
             let place = path.key("topics").index(index);
             self.topic(&place, topic);
@@ -48,10 +80,10 @@ impl Checker<'_> {
                 self.error(&place, format!("the topic `{topic}` is listed twice"), "keep one of the two");
             }
         }
-        let cluster = self.cluster(path, written.cluster.as_deref());
-        let properties = self.properties(path, &cluster, written, clusters.get(&cluster));
+        let cluster = self.cluster(path, written.cluster.as_deref(), clusters);
+        let properties = self.source_properties(path, written, cluster.as_deref(), clusters);
         Kafka {
-            cluster,
+            cluster: cluster.unwrap_or_default(),
             properties,
             topics: written.topics.clone(),
             group: written.group.clone().unwrap_or_else(|| format!("tidegate.{route}")),
@@ -66,59 +98,104 @@ impl Checker<'_> {
         }
     }
 
-    /// Takes the properties as they are written: librdkafka reads text, and `1e3` or `0x10` are not what JSON makes of them.
     /// Those of the source go before those of the cluster.
-    fn properties(
+    fn source_properties(
         &mut self,
         path: &KeyPath,
-        cluster: &str,
         written: &written::Kafka,
-        of_cluster: Option<&written::Cluster>,
+        name: Option<&str>,
+        clusters: &mut Clusters<'_>,
     ) -> BTreeMap<String, Secret> {
-        let Some(of_cluster) = of_cluster else { return BTreeMap::new() };
-        let cluster = KeyPath::root().key("clusters").key(cluster);
         let own = path.key("properties");
-        let names = ["bootstrap.servers"].into_iter().chain(of_cluster.properties.keys().map(String::as_str));
-        let places = names
-            .map(|name| (name, cluster.key(name)))
-            .chain(written.properties.keys().map(|name| (name.as_str(), own.key(name))));
-        let places: BTreeMap<&str, KeyPath> = places.collect();
-        let text = |place: &KeyPath| Secret::new(self.document.text(place).unwrap_or_default());
-        let properties = places.iter().map(|(name, place)| ((*name).to_owned(), text(place))).collect();
-        let whole = !self.pruned.iter().any(|gone| gone.starts_with(&cluster) || gone.starts_with(&own));
-        for (property, message) in (self.outside.properties)(&properties) {
-            match property.as_deref().map(|name| (name, places.get(name))) {
-                Some((name, place)) => self.error(place.unwrap_or(&own), format!("`{name}`: {message}"), ""),
-                None if whole => self.error(&own, format!("the properties contradict one another: {message}"), ""),
-                None => {}
-            }
+        let of_source = written.properties.keys().map(|name| (name.as_str(), own.key(name)));
+        let Some((name, cluster)) = name.and_then(|name| Some((name, clusters.get_mut(name)?))) else {
+            // What a property is worth by itself can be told without the cluster.
+            return self.properties(&of_source.collect(), &[]).0;
+        };
+        let beside = of_cluster(name);
+        let mut places = places_of(&beside, cluster.written);
+        places.extend(of_source);
+        let (properties, together) = self.properties(&places, &[&beside, &own]);
+        // A source that is not as it is written says nothing of how the cluster is used.
+        cluster.is_used |= !self.is_gone(&own);
+        for error in &together {
+            let mapping = if cluster.together.contains(error) { &beside } else { &own };
+            self.contradiction(mapping, &places, error);
         }
         properties
     }
 
-    /// The name of the cluster that is meant; empty where there is none.
-    fn cluster(&mut self, path: &KeyPath, written: Option<&str>) -> String {
-        let names = self.names("clusters");
+    /// Takes the properties as they are written: librdkafka reads text, and `1e3` or `0x10` are not what JSON makes of them.
+    ///
+    /// What is wrong with each is said. What is wrong with them together is returned, unless it is about one that is not as
+    /// it is written, or one of `mappings`, which hold them all, is not.
+    fn properties(
+        &mut self,
+        places: &Places<'_>,
+        mappings: &[&KeyPath],
+    ) -> (BTreeMap<String, Secret>, Vec<PropertyError>) {
+        let (unknown, known): (Places<'_>, Places<'_>) =
+            places.iter().map(|(name, place)| (*name, place.clone())).partition(|(_, place)| self.is_gone(place));
+        let text = |place: &KeyPath| Secret::new(self.document.text(place).unwrap_or_default());
+        let properties = known.iter().map(|(name, place)| ((*name).to_owned(), text(place))).collect();
+        let mut together = (self.outside.properties)(&properties);
+        for error in together.extract_if(.., |error| error.is_alone) {
+            if let Some(place) = error.property.as_deref().and_then(|name| known.get(name)) {
+                self.error(place, error.message, error.help);
+            }
+        }
+        together.retain(|error| {
+            let is_about = |name: &&str| error.property.as_deref() == Some(*name) || error.message.contains(*name);
+            !unknown.keys().any(is_about)
+        });
+        if mappings.is_empty() || mappings.iter().any(|mapping| self.is_gone(mapping)) {
+            together.clear();
+        }
+        (properties, together)
+    }
+
+    /// Says what is wrong with properties together: at the one that is meant, at `mapping` where it is missing or where
+    /// several are.
+    fn contradiction(&mut self, mapping: &KeyPath, places: &Places<'_>, error: &PropertyError) {
+        match &error.property {
+            Some(property) => {
+                let place = places.get(property.as_str()).cloned().unwrap_or_else(|| mapping.key(property));
+                self.error(&place, &error.message, &error.help);
+            }
+            None => {
+                let message = format!("the properties contradict one another: {}", error.message);
+                self.error(mapping, message, &error.help);
+            }
+        }
+    }
+
+    /// The name of the cluster that is meant.
+    fn cluster(&mut self, path: &KeyPath, written: Option<&str>, clusters: &Clusters<'_>) -> Option<String> {
+        let place = path.key("cluster");
+        let names: Vec<&str> = clusters.keys().copied().collect();
+        if self.is_gone(&KeyPath::root().key("clusters")) || self.is_gone(&place) {
+            return None;
+        }
         match (written, names.as_slice()) {
             (Some(cluster), []) => {
                 let help = format!("add it: `clusters: {{ {cluster}: {{ bootstrap.servers: \"localhost:9092\" }} }}`");
-                self.error(&path.key("cluster"), format!("there is no cluster `{cluster}`"), help);
-                String::new()
+                self.error(&place, format!("there is no cluster `{cluster}`"), help);
+                None
             }
-            (Some(cluster), names) if !names.iter().any(|name| name == cluster) => {
-                self.error(&path.key("cluster"), format!("there is no cluster `{cluster}`"), suggest(cluster, names));
-                String::new()
+            (Some(cluster), names) if !names.contains(&cluster) => {
+                self.error(&place, format!("there is no cluster `{cluster}`"), suggest(cluster, names));
+                nearest(cluster, names).map(str::to_owned)
             }
-            (Some(cluster), _) => cluster.to_owned(),
-            (None, [only]) => only.clone(),
+            (Some(cluster), _) => Some(cluster.to_owned()),
+            (None, [only]) => Some((*only).to_owned()),
             (None, []) => {
                 let help = "add one: `clusters: { main: { bootstrap.servers: \"localhost:9092\" } }`";
-                self.conflict(&path.key("cluster"), "there is no cluster to read from", help);
-                String::new()
+                self.error(&place, "there is no cluster to read from", help);
+                None
             }
             (None, several) => {
-                self.conflict(&path.key("cluster"), "`cluster` is missing, and there are several", accepted(several));
-                String::new()
+                self.error(&place, "`cluster` is missing, and there are several", accepted(several));
+                None
             }
         }
     }
@@ -143,7 +220,7 @@ impl Checker<'_> {
         let written = written.unwrap_or(&nothing);
         if written.format.is_none() && written.malformed.is_some() {
             let help = "say what keys must be: `format: utf8 | uuid | integer | json | { regex: … }`";
-            self.conflict(&path.key("malformed"), "`malformed` has no meaning without `format`", help);
+            self.conflict(&path.key("malformed"), &["format"], "`malformed` has no meaning without `format`", help);
         }
         Keys {
             missing: written.missing.unwrap_or(MissingKey::DeadLetter),
@@ -173,4 +250,13 @@ impl Checker<'_> {
             }
         }
     }
+}
+
+fn of_cluster(name: &str) -> KeyPath {
+    KeyPath::root().key("clusters").key(name)
+}
+
+fn places_of<'a>(path: &KeyPath, cluster: &'a written::Cluster) -> Places<'a> {
+    let names = ["bootstrap.servers"].into_iter().chain(cluster.properties.keys().map(String::as_str));
+    names.map(|name| (name, path.key(name))).collect()
 }

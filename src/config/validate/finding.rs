@@ -5,11 +5,12 @@ use jsonschema::{JsonType, ValidationError};
 use serde_json::Value;
 
 use super::alternatives;
+use super::stand_in::stand_in;
 use crate::config::document::Document;
 use crate::config::errors::Errors;
 use crate::config::path::{KeyPath, Segment};
 use crate::config::schema::schema;
-use crate::config::suggest::{accepted, suggest};
+use crate::config::suggest::{accepted, nearest, suggest};
 use crate::config::units::{DURATION_EXPECTED, DURATION_PATTERN, SIZE_EXPECTED, SIZE_PATTERN};
 use crate::config::written::NAME_PATTERN;
 
@@ -17,6 +18,8 @@ use crate::config::written::NAME_PATTERN;
 pub struct Finding {
     pub path: KeyPath,
     pub problem: Problem,
+    /// Where the schema says what should stand at `path`: a JSON pointer into it.
+    pub schema: String,
 }
 
 #[derive(Debug)]
@@ -25,9 +28,7 @@ pub enum Problem {
         known: Vec<String>,
     },
     BadName,
-    Missing {
-        parent: KeyPath,
-    },
+    Missing,
     WrongType {
         found: Value,
         expected: String,
@@ -65,15 +66,20 @@ impl Finding {
     pub fn of(error: &ValidationError<'_>, root: &Value) -> Vec<Self> {
         let path = KeyPath::from_pointer(error.instance_path().as_str(), root);
         let found = || error.instance().clone().into_owned();
-        let one = |path, problem| vec![Self { path, problem }];
+        let keyword = error.schema_path().as_str();
+        let schema = keyword.rsplit_once('/').map_or("", |(schema, _)| schema);
+        let one = |path, problem| vec![Self { path, problem, schema: schema.to_owned() }];
         match error.kind() {
             ValidationErrorKind::OneOfNotValid { context } | ValidationErrorKind::AnyOf { context } => {
-                alternatives::choose(context, path, found(), root)
+                alternatives::choose(context, path, found(), schema, root)
             }
             ValidationErrorKind::AdditionalProperties { unexpected } => {
-                let known = keys_of(error);
-                let of_key =
-                    |key: &String| Self { path: path.key(key), problem: Problem::UnknownKey { known: known.clone() } };
+                let known = keys_of(schema);
+                let of_key = |key: &String| Self {
+                    path: path.key(key),
+                    problem: Problem::UnknownKey { known: known.clone() },
+                    schema: String::new(),
+                };
                 unexpected.iter().map(of_key).collect()
             }
             ValidationErrorKind::PropertyNames { error } => {
@@ -81,7 +87,9 @@ impl Finding {
                 one(path.key(&name), Problem::BadName)
             }
             ValidationErrorKind::Required { property } => {
-                one(path.key(property.as_str().unwrap_or_default()), Problem::Missing { parent: path })
+                let key = property.as_str().unwrap_or_default();
+                let schema = format!("{schema}/properties/{}", key.replace('~', "~0").replace('/', "~1"));
+                vec![Self { path: path.key(key), problem: Problem::Missing, schema }]
             }
             ValidationErrorKind::Type { kind } => {
                 let types = types_of(kind);
@@ -126,23 +134,59 @@ impl Finding {
         }
     }
 
-    /// What has to go for the rest to be looked at.
-    pub fn culprit(&self) -> &KeyPath {
+    /// What can stand there instead, so that the rest can be looked at: of options the one that is probably meant.
+    pub fn stand_in(&self) -> Value {
+        let meant = match &self.problem {
+            Problem::NotOneOf { found: Value::String(found), options } => nearest(found, options),
+            _ => None,
+        };
+        meant.map_or_else(|| stand_in(&self.schema), |meant| Value::String(meant.to_owned()))
+    }
+
+    pub fn is_unknown_key(&self) -> bool {
+        matches!(self.problem, Problem::UnknownKey { .. })
+    }
+
+    /// The key that is probably meant by an unknown one.
+    pub fn meant(&self) -> Option<String> {
         match &self.problem {
-            Problem::Missing { parent } => parent,
-            _ => &self.path,
+            Problem::UnknownKey { known } => nearest(&last_key(&self.path), known).map(str::to_owned),
+            _ => None,
         }
     }
 
-    /// What could stand there instead, so that the rest can be looked at.
-    pub fn replacement(&self) -> Option<Value> {
-        match &self.problem {
-            Problem::NotOneOf { found: Value::String(_), options } => options.first().cloned().map(Value::String),
-            Problem::Missing { parent } if *parent == KeyPath::root() && last_key(&self.path) == "version" => {
-                Some(1.into())
-            }
-            _ => None,
-        }
+    /// Where a misspelt key stands, and where it would stand as it is meant.
+    pub fn respelling(&self) -> Option<(KeyPath, KeyPath)> {
+        let meant = self.meant().filter(|_| known_elsewhere(&self.path).is_none())?;
+        Some((self.path.clone(), self.path.parent()?.key(&meant)))
+    }
+
+    /// Whether the value is not of the kind that belongs there.
+    pub fn is_about_kind(&self) -> bool {
+        matches!(self.problem, Problem::WrongType { .. } | Problem::NotOneOf { .. } | Problem::NotOneKey { .. })
+    }
+
+    /// Whether a key is missing only because it is misspelt, which another of `findings` says.
+    pub fn is_misspelt_in(&self, findings: &[Self]) -> bool {
+        matches!(self.problem, Problem::Missing)
+            && findings.iter().any(|other| {
+                other.path.parent() == self.path.parent()
+                    && other.meant().is_some_and(|key| key == last_key(&self.path))
+            })
+    }
+
+    /// Whether the property that a cluster must have is there under a misspelt name, which librdkafka will not know.
+    pub fn is_misspelt_property(&self, root: &Value) -> bool {
+        let beside = self.path.parent().and_then(|parent| parent.find(root)?.as_object());
+        let is_near = |key: &String| nearest(key, &["bootstrap.servers"]).is_some();
+        matches!(self.problem, Problem::Missing)
+            && last_key(&self.path) == "bootstrap.servers"
+            && beside.is_some_and(|beside| beside.keys().any(is_near))
+    }
+
+    /// Whether it is the number of parts that is wrong, or the name of one, and not what the parts are.
+    pub fn is_about_a_part(&self) -> bool {
+        matches!(self.problem, Problem::TooFew { .. } | Problem::TooMany { .. } | Problem::BadName)
     }
 
     /// Whether the value is of another type than everything else that is wrong with it assumes.
@@ -170,7 +214,7 @@ impl Finding {
             Problem::BadName => {
                 errors.push_key(path, format!("{name} is not a name"), format!("accepted: {}", explain(NAME_PATTERN)))
             }
-            Problem::Missing { .. } => errors.push(path, format!("{name} is missing"), self.missing_help()),
+            Problem::Missing => errors.push(path, format!("{name} is missing"), self.missing_help()),
             Problem::WrongType { found: Value::Null, expected, .. } => {
                 errors.push(
                     path,
@@ -189,7 +233,7 @@ impl Finding {
                 {
                     help.push_str("; in YAML 1.2 everything else is text");
                 }
-                errors.push(path, format!("{name} is {}", describe(document, path, found)), help);
+                errors.push(path, format!("{name} cannot be {}", describe(document, path, found)), help);
             }
             Problem::NotOneOf { found: Value::String(text), options } => {
                 let help = if text == "pass" && last_key(path) == "on_error" {
@@ -200,14 +244,15 @@ impl Finding {
                 errors.push(path, format!("{name} cannot be `{}`", text), help);
             }
             Problem::NotOneOf { found, options } => {
-                errors.push(path, format!("{name} is {}", describe(document, path, found)), accepted(options));
+                errors.push(path, format!("{name} cannot be {}", describe(document, path, found)), accepted(options));
             }
-            Problem::NotLike { found, expected } => {
-                errors.push(
-                    path,
-                    format!("{name} is {}", describe(document, path, found)),
-                    format!("accepted: {expected}"),
-                );
+            Problem::NotLike { found, expected } | Problem::OutOfRange { found, expected } => {
+                let written = document.text(path).map_or_else(|| plain(found), str::to_owned);
+                let message = match written.as_str() {
+                    "" => format!("{name} cannot be empty"),
+                    written => format!("{name} cannot be `{written}`"),
+                };
+                errors.push(path, message, format!("accepted: {expected}"));
             }
             Problem::TooFew { expected } => errors.push(path, format!("{name} {expected}"), self.missing_help()),
             Problem::TooMany { limit } => {
@@ -216,14 +261,11 @@ impl Finding {
             Problem::NotOneKey { options } => {
                 errors.push(path, format!("{name} takes exactly one key"), accepted(options))
             }
-            Problem::OutOfRange { found, expected } => {
-                errors.push(
-                    path,
-                    format!("{name} is {}", describe(document, path, found)),
-                    format!("accepted: {expected}"),
-                );
-            }
         }
+    }
+
+    fn is_in(&self, key: &str) -> bool {
+        self.path.segments().iter().any(|segment| matches!(segment, Segment::Key(other) if other == key))
     }
 
     fn missing_help(&self) -> String {
@@ -236,6 +278,15 @@ impl Finding {
             "source" => "where records come from: `source: { topics: [profiles] }`",
             "url" => "the address: `url: \"https://crm.internal/profiles/{key}\"`",
             "use" => "a name under `plugins`, or `std/filter`, `std/key-check`, `std/mask-fields`",
+            "table" => "the table, which is created if it is not there: `table: profiles`",
+            "path" if self.is_in("columns") => "where it stands in the JSON value: `path: /email`",
+            "path" => "the path of a file, relative to the configuration file's directory",
+            "file" => "the path of a WebAssembly component, relative to the configuration file's directory",
+            "topic" => "the topic's name, for plugins and sinks: `topic: profiles`",
+            "name" => "who holds it, for the log: `name: ops`",
+            "role" => "accepted: `viewer`, `operator`, `admin`",
+            "token" => "the secret: `token: \"${env:TIDEGATE_TOKEN}\"`",
+            "user" | "password" => "both are needed: `basic: { user: tidegate, password: \"${env:PASSWORD}\" }`",
             "type" => "accepted: `discard`, `file`, `sqlite`, `http`",
             _ => "",
         }
@@ -243,11 +294,9 @@ impl Finding {
     }
 }
 
-/// The keys that the schema knows where `error` stands.
-fn keys_of(error: &ValidationError<'_>) -> Vec<String> {
-    let path = error.schema_path().as_str();
-    let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
-    let properties = schema().pointer(parent).and_then(|schema| schema.get("properties")).and_then(Value::as_object);
+/// The keys that the schema at `pointer` knows.
+fn keys_of(pointer: &str) -> Vec<String> {
+    let properties = schema().pointer(pointer).and_then(|schema| schema.get("properties")).and_then(Value::as_object);
     properties.map(|properties| properties.keys().cloned().collect()).unwrap_or_default()
 }
 
@@ -260,7 +309,9 @@ fn explain(pattern: &str) -> String {
     match pattern {
         SIZE_PATTERN => SIZE_EXPECTED.to_owned(),
         DURATION_PATTERN => DURATION_EXPECTED.to_owned(),
-        NAME_PATTERN => "letters, digits, `-` and `_`, at most 64, the first a letter or a digit".to_owned(),
+        NAME_PATTERN => {
+            "letters, digits, `-` and `_`, at most 64, the first a letter or a digit, such as `profiles-2`".to_owned()
+        }
         "^[0-9a-fA-F]{64}$" => "64 hexadecimal digits, as `sha256sum` prints them".to_owned(),
         other => format!("text that matches `{other}`"),
     }
@@ -283,9 +334,12 @@ fn in_words(types: &[JsonType]) -> String {
         JsonType::Object => "a mapping",
         JsonType::String => "text",
     };
+    let mut types = types.to_vec();
+    types.sort_by_key(|kind| *kind != JsonType::String);
     types.iter().map(word).collect::<Vec<_>>().join(", ")
 }
 
+/// What stands there, by its kind.
 fn describe(document: &Document, path: &KeyPath, found: &Value) -> String {
     // As it is written: `1e3` and `0x10` are what people look for.
     let text = |value: &Value| document.text(path).map_or_else(|| plain(value), str::to_owned);
@@ -293,6 +347,7 @@ fn describe(document: &Document, path: &KeyPath, found: &Value) -> String {
         Value::Null => "nothing".to_owned(),
         Value::Bool(_) => format!("the boolean `{}`", text(found)),
         Value::Number(_) => format!("the number `{}`", text(found)),
+        Value::String(text) if text.is_empty() => "empty text".to_owned(),
         Value::String(_) => format!("the text `{}`", text(found)),
         Value::Array(_) => "a list".to_owned(),
         Value::Object(_) => "a mapping".to_owned(),

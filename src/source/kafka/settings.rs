@@ -1,13 +1,14 @@
 //! From the configuration's properties to librdkafka's, and which of them are not the user's to set.
 
+mod names;
+mod validate;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
-use rdkafka::config::FromClientConfig;
-use rdkafka::consumer::BaseConsumer;
-use rdkafka::error::KafkaError;
 
+pub use self::validate::validate;
 use crate::secret::Secret;
 
 /// Properties that cannot be set, each with the reason.
@@ -115,118 +116,12 @@ fn is_consumer_protocol(properties: &BTreeMap<String, Secret>) -> bool {
     properties.get("group.protocol").is_some_and(|protocol| protocol.reveal().eq_ignore_ascii_case("consumer"))
 }
 
-/// What is wrong with one property, or with how they go together.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PropertyError {
-    /// `None` = the properties contradict one another.
-    pub property: Option<String>,
-    pub message: String,
-}
-
-/// Asks librdkafka about `properties`, without connecting: names, values, and whether a client can be made of them.
-/// Values, which may be secrets, are not repeated.
-pub fn validate(properties: &BTreeMap<String, Secret>) -> Vec<PropertyError> {
-    let errors: Vec<_> = properties.iter().filter_map(|(name, value)| validate_property(name, value)).collect();
-    if !errors.is_empty() {
-        return errors;
-    }
-    let mut config = consumer(properties, "check", 0);
-    // Without an address librdkafka connects to nothing.
-    for name in ["bootstrap.servers", "metadata.broker.list", "group.id"] {
-        config.remove(name);
-    }
-    // A client without an address says so in its log, which is no news here.
-    config.set("log_level", "0");
-    match BaseConsumer::from_config(&config) {
-        Ok(_) => Vec::new(),
-        Err(error) => vec![PropertyError { property: None, message: mask(&describe(error), properties.values()) }],
-    }
-}
-
-fn validate_property(name: &str, value: &Secret) -> Option<PropertyError> {
-    let property = Some(name.to_owned());
-    if let Some((_, reason)) = RESERVED.iter().find(|(reserved, _)| *reserved == name) {
-        return Some(PropertyError { property, message: format!("cannot be set: {reason}") });
-    }
-    if name.contains('\0') || value.reveal().contains('\0') {
-        return Some(PropertyError { property, message: "holds a zero byte".to_owned() });
-    }
-    let mut config = ClientConfig::new();
-    config.set(name, value.reveal());
-    let error = config.create_native_config().err()?;
-    Some(PropertyError { property, message: mask(&describe(error), [value]) })
-}
-
-fn describe(error: KafkaError) -> String {
-    match error {
-        KafkaError::ClientConfig(_, description, ..) => description,
-        KafkaError::ClientCreation(description) => description,
-        other => other.to_string(),
-    }
-}
-
-/// librdkafka repeats values in its messages.
-fn mask<'a>(message: &str, values: impl IntoIterator<Item = &'a Secret>) -> String {
-    values.into_iter().map(Secret::reveal).filter(|value| !value.is_empty()).fold(message.to_owned(), |text, value| {
-        text.replace(&format!("\"{value}\""), "\"***\"").replace(&format!("'{value}'"), "'***'")
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn properties(pairs: &[(&str, &str)]) -> BTreeMap<String, Secret> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))).collect()
-    }
-
-    fn check(pairs: &[(&str, &str)], expected: &[(Option<&str>, &str)]) {
-        let errors = validate(&properties(pairs));
-        let errors: Vec<_> = errors.iter().map(|e| (e.property.as_deref(), e.message.as_str())).collect();
-        assert_eq!(errors, expected);
-    }
-
-    #[test]
-    fn good_properties_are_accepted_without_connecting() {
-        check(
-            &[
-                ("bootstrap.servers", "localhost:1"),
-                ("security.protocol", "sasl_plaintext"),
-                ("sasl.mechanism", "PLAIN"),
-                ("sasl.username", "u"),
-                ("sasl.password", "p"),
-            ],
-            &[],
-        );
-        check(&[("group.protocol", "consumer"), ("group.instance.id", "a")], &[]);
-        check(&[("partition.assignment.strategy", "range")], &[]);
-    }
-
-    #[test]
-    fn unknown_and_invalid_properties_are_named_without_their_values() {
-        check(
-            &[("bootstrap.severs", "x"), ("fetch.wait.max.ms", "s3cret")],
-            &[
-                (Some("bootstrap.severs"), "No such configuration property: \"bootstrap.severs\""),
-                (Some("fetch.wait.max.ms"), "Invalid value for configuration property \"fetch.wait.max.ms\""),
-            ],
-        );
-    }
-
-    #[test]
-    fn reserved_properties_say_why() {
-        check(
-            &[("enable.auto.commit", "true")],
-            &[(Some("enable.auto.commit"), "cannot be set: the gateway commits what its sinks have finished")],
-        );
-    }
-
-    #[test]
-    fn properties_that_contradict_one_another_are_found() {
-        let errors = validate(&properties(&[("session.timeout.ms", "60000"), ("max.poll.interval.ms", "1000")]));
-        assert_eq!(errors.len(), 1);
-        assert_eq!(errors[0].property, None);
-        assert!(errors[0].message.contains("max.poll.interval.ms"), "{}", errors[0].message);
     }
 
     #[test]
