@@ -9,6 +9,7 @@ pub mod route;
 // Pure leaves.
 pub mod checkpoint;
 pub mod delivery;
+pub mod freshness;
 pub mod line;
 pub mod record;
 

@@ -38,6 +38,8 @@ pub struct LaneMetrics {
     /// Deletes that the sink was told not to send.
     pub tombstones_ignored: Counter,
     pub retries: Counter,
+    /// Rows of older generations that were removed.
+    pub swept: Counter,
     pub commits: Counter,
     /// Seconds inside plugins.
     pub plugin_seconds: Counter<f64, AtomicU64>,
@@ -130,6 +132,8 @@ struct Families {
     coalesced: Family<LaneLabels, Counter>,
     tombstones_ignored: Family<LaneLabels, Counter>,
     retries: Family<LaneLabels, Counter>,
+    swept: Family<LaneLabels, Counter>,
+    unverified: Family<LaneLabels, Gauge>,
     commits: Family<LaneLabels, Counter>,
     plugin_seconds: Family<LaneLabels, Counter<f64, AtomicU64>>,
     sink_seconds: Family<LaneLabels, Counter<f64, AtomicU64>>,
@@ -170,6 +174,16 @@ impl Metrics {
         r.register("coalesced", "Writes saved since a later row had the same key", f.coalesced.clone());
         r.register("tombstones_ignored", "Tombstones that the sink was told not to send", f.tombstones_ignored.clone());
         r.register("retries", "Attempts at the sink after the first", f.retries.clone());
+        r.register(
+            "swept_rows",
+            "Rows removed since a new pass over the snapshot did not find their keys",
+            f.swept.clone(),
+        );
+        r.register(
+            "unverified_partitions",
+            "Partitions of which the sink may hold keys whose delete was missed",
+            f.unverified.clone(),
+        );
         r.register("commits", "Offset commits asked for", f.commits.clone());
         r.register("plugin_seconds", "Seconds inside plugins", f.plugin_seconds.clone());
         r.register("sink_seconds", "Seconds inside the sink", f.sink_seconds.clone());
@@ -214,6 +228,7 @@ impl Metrics {
             coalesced: f.coalesced.get_or_create_owned(&lane),
             tombstones_ignored: f.tombstones_ignored.get_or_create_owned(&lane),
             retries: f.retries.get_or_create_owned(&lane),
+            swept: f.swept.get_or_create_owned(&lane),
             commits: f.commits.get_or_create_owned(&lane),
             plugin_seconds: f.plugin_seconds.get_or_create_owned(&lane),
             sink_seconds: f.sink_seconds.get_or_create_owned(&lane),
@@ -245,6 +260,7 @@ impl Metrics {
             (&f.halted, i64::from(lane.state == LaneState::Halted)),
             (&f.waiting, i64::from(lane.waiting.is_some())),
             (&f.stalled, lane.stalled_seconds as i64),
+            (&f.unverified, lane.partitions.iter().filter(|p| p.unverified.is_some()).count() as i64),
             (&f.snapshot_passed, passed),
             (&f.snapshot_total, total),
             (&f.in_hand_bytes, lane.in_hand_bytes as i64),

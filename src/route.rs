@@ -8,6 +8,7 @@
 //! budget allows, it does not drain the source, and goes on answering the source's events.
 
 mod assigned;
+mod fresh;
 mod shown;
 mod worker;
 
@@ -17,10 +18,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 
 use self::assigned::Partitions;
+use self::fresh::Fresh;
 pub use self::shown::{LaneName, Shown};
 use self::worker::Workers;
 use crate::config::{self, SinkKind};
 use crate::delivery::{Assignments, Delivery, Hold, InHand, Span};
+use crate::freshness;
 use crate::gateway::status::LaneState;
 use crate::metrics::{ErrorKind, LaneMetrics};
 use crate::plugin::Chain;
@@ -93,6 +96,8 @@ struct Running {
     in_hand: Arc<InHand>,
     assignments: Assignments,
     partitions: Partitions,
+    /// Of a sink that has a ledger.
+    fresh: Option<Fresh>,
     /// Partitions that go, and when the wait for their work ends.
     revoking: Vec<(Vec<TopicPartition>, Instant)>,
     /// Set when the source has told for the first time which partitions are ours, if any.
@@ -110,7 +115,7 @@ impl Running {
         let assignments = Assignments::default();
         let abandon = Stop::new();
         let shown = Arc::clone(&lane.shown);
-        let sink = sink::start(sink::Context {
+        let mut sink = sink::start(sink::Context {
             route: lane.route.name.clone(),
             sink: Arc::clone(&lane.sink),
             dead_letters: lane.route.dead_letter.for_lane(&lane.sink.name),
@@ -126,7 +131,11 @@ impl Running {
         })
         .with_context(|| format!("cannot open the sink `{}`", lane.sink.name))?;
         let in_hand = Arc::new(InHand::new(sink.row_bytes));
-        let source = open_source(&lane, sink.positions.is_some())?;
+        let mut source = open_source(&lane, sink.positions.is_some())?;
+        let fresh = sink.ledger.take().filter(|_| reads_all(&lane.route.source)).map(Fresh::new);
+        if fresh.is_some() {
+            source.watch_logs();
+        }
         let workers = Workers::new(&lane, sink.inlet.clone(), receipts_in, assignments.clone(), abandon.clone());
         let now = Instant::now();
         Ok(Self {
@@ -137,6 +146,7 @@ impl Running {
             in_hand,
             assignments,
             partitions: Partitions::default(),
+            fresh,
             revoking: Vec::new(),
             was_assigned: false,
             abandon,
@@ -152,6 +162,7 @@ impl Running {
             self.take_receipts();
             self.answer_revocations();
             self.commit_when_due();
+            self.judge();
             self.show();
             self.step();
         }
@@ -176,6 +187,12 @@ impl Running {
             Ok(Event::Revoke { partitions, lost }) => self.revoke(partitions, lost),
             Ok(Event::Standby) => self.stand_by(),
             Ok(Event::Progress(progress)) => progress.into_iter().for_each(|progress| self.progress(progress)),
+            Ok(Event::Logs(logs)) => {
+                if let Some(fresh) = &mut self.fresh {
+                    let again = fresh.logs(logs, |partition| self.partitions.get(partition).is_some());
+                    self.source.retake(&again);
+                }
+            }
             Ok(Event::Health(health)) => self.health(health),
             Ok(Event::Warning(warning)) => self.lane.shown.warn(warning),
             Err(error) => {
@@ -228,6 +245,11 @@ impl Running {
     fn receipt(&mut self, receipt: Receipt) {
         match receipt {
             Receipt::Done(span) => self.partitions.finished(span),
+            Receipt::Ledger(entry) => {
+                if let Some(starts) = self.fresh.as_mut().and_then(|fresh| fresh.entered(entry)) {
+                    self.begin(&starts);
+                }
+            }
             Receipt::Halted(halt) => self.halt(halt),
         }
     }
@@ -248,7 +270,17 @@ impl Running {
     }
 
     fn assign(&mut self, partitions: Vec<TopicPartition>) {
-        self.was_assigned = true;
+        if let Some(fresh) = &mut self.fresh {
+            for (partition, start) in fresh.begin(partitions) {
+                if let freshness::Start::Rebuild(reason) = start {
+                    tracing::warn!(
+                        lane = %self.lane.shown.name(), %partition, %reason,
+                        "the snapshot is read again, and what it does not hold any more is removed"
+                    );
+                }
+            }
+            return;
+        }
         let kept = self.sink.positions.as_ref();
         let starts: Vec<(TopicPartition, Option<NextOffset>)> = partitions
             .into_iter()
@@ -257,16 +289,22 @@ impl Running {
                 (partition, start)
             })
             .collect();
+        self.begin(&starts);
+    }
+
+    /// Answers an assignment.
+    fn begin(&mut self, starts: &[(TopicPartition, Option<NextOffset>)]) {
+        self.was_assigned = true;
         let named = starts.iter().map(|(partition, _)| (&*partition.topic, partition.partition));
         tracing::info!(lane = %self.lane.shown.name(), partitions = %record::ranges(named), "partitions assigned");
-        for (partition, start) in &starts {
+        for (partition, start) in starts {
             tracing::debug!(lane = %self.lane.shown.name(), %partition, start = start.map(|s| s.0), "partition assigned");
             let id = self.partitions.insert(partition.clone(), *start, self.workers.count());
             if !self.halted {
                 self.assignments.insert(id);
             }
         }
-        if let Err(error) = self.source.assign(&starts) {
+        if let Err(error) = self.source.assign(starts) {
             self.source_failed("cannot begin to read", &error);
         }
     }
@@ -306,11 +344,16 @@ impl Running {
         for partition in partitions {
             if let Some(assigned) = self.partitions.remove(partition) {
                 self.assignments.remove(assigned.id);
+                if let Some(fresh) = &mut self.fresh {
+                    fresh.release(partition, assigned.checkpoint.head());
+                }
                 if !assigned.checkpoint.is_idle() {
                     tracing::warn!(lane = %self.lane.shown.name(), %partition, "work in hand is dropped; its next owner does it again");
                 }
             }
         }
+        // They may come back at once: a lane that has none meanwhile is not done.
+        self.was_assigned &= self.fresh.is_none() || !self.partitions.is_empty();
         if let Err(error) = self.source.release(partitions) {
             self.source_failed("cannot give partitions away", &error);
         }
@@ -369,6 +412,27 @@ impl Running {
         }
     }
 
+    /// Sees to it that no delete is missed.
+    fn judge(&mut self) {
+        let Some(fresh) = self.fresh.as_mut().filter(|_| !self.halted) else { return };
+        let mut again = Vec::new();
+        for (partition, assigned) in self.partitions.iter_mut() {
+            if fresh.finished(partition, assigned.checkpoint.head()) {
+                again.push(partition.clone());
+            }
+            assigned.unverified = fresh.unverified(partition);
+        }
+        fresh.order();
+        for news in fresh.news() {
+            let (lane, partition) = (self.lane.shown.name(), &news.partition);
+            match news.unverified {
+                Some(reason) => tracing::warn!(%lane, %partition, %reason, "partition is unverified"),
+                None => tracing::info!(%lane, %partition, "partition is verified"),
+            }
+        }
+        self.source.retake(&again);
+    }
+
     fn show(&mut self) {
         let state = if self.halted {
             LaneState::Halted
@@ -417,6 +481,12 @@ impl Running {
             config::Source::Ndjson(_) => Duration::ZERO,
         }
     }
+}
+
+/// Whether the sink is to hold what the whole topic says: one that begins at its end holds no snapshot that could be read
+/// again.
+fn reads_all(source: &config::Source) -> bool {
+    matches!(source, config::Source::Kafka(settings) if settings.start == config::Start::Earliest)
 }
 
 fn open_source(lane: &Lane, sink_keeps_offsets: bool) -> anyhow::Result<Box<dyn Source>> {

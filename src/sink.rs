@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use crate::config::{Sink, SinkKind};
 use crate::delivery::{Assignments, Delivery, Fate, OnError, Rejection, Span, Stage};
+use crate::freshness::Kept;
 use crate::metrics::LaneMetrics;
 use crate::record::{NextOffset, TopicPartition};
 use crate::stop::Stop;
@@ -24,6 +25,7 @@ mod discard;
 mod disk;
 mod file;
 mod http;
+pub mod ledger;
 mod retry;
 mod sqlite;
 #[cfg(test)]
@@ -32,6 +34,8 @@ mod under_way;
 mod wait;
 
 pub use under_way::UnderWay;
+
+use ledger::{Entry, Ledger, Order};
 
 /// The offsets that a sink itself keeps, per partition.
 pub type Positions = BTreeMap<TopicPartition, NextOffset>;
@@ -86,6 +90,8 @@ pub fn start(context: Context) -> anyhow::Result<Running> {
 pub struct Running {
     /// See [`Blocking::positions`].
     pub positions: Option<Positions>,
+    /// Of a sink that has a [`Ledger`]: what it keeps, and the way for orders to it.
+    pub ledger: Option<(BTreeMap<TopicPartition, Kept>, crossbeam_channel::Sender<Order>)>,
     pub inlet: Inlet,
     /// What the sink holds beside each row in its hands, bytes: part of what the lane may have in hand.
     pub row_bytes: usize,
@@ -162,6 +168,11 @@ pub trait Blocking: Send {
         false
     }
 
+    /// Of a sink whose rows can be swept.
+    fn ledger(&mut self) -> Option<&mut dyn Ledger> {
+        None
+    }
+
     /// What it holds beside each row of a write, bytes.
     fn row_bytes(&self) -> usize {
         0
@@ -199,6 +210,8 @@ pub struct RowError {
 pub enum Receipt {
     /// This span is finished.
     Done(Span),
+    /// An order is carried out.
+    Ledger(Entry),
     /// The lane cannot go on: nothing of this span or of later ones is acknowledged.
     Halted(Halt),
 }

@@ -6,7 +6,7 @@
 pub mod kafka;
 pub mod ndjson;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::record::{Batch, NextOffset, TopicPartition};
 
@@ -23,6 +23,13 @@ pub trait Source: Send {
 
     /// Answers [`Event::Revoke`]: nothing of these partitions is in hand any more.
     fn release(&mut self, partitions: &[TopicPartition]) -> anyhow::Result<()>;
+
+    /// From now on [`Event::Logs`] is told: before each assignment, and again and again of what is assigned.
+    fn watch_logs(&mut self) {}
+
+    /// Gives these partitions up and takes them again, as a rebalance of the source's own making. Only after
+    /// [`Source::watch_logs`]; a source that has no logs does nothing.
+    fn retake(&mut self, _partitions: &[TopicPartition]) {}
 
     /// Keeps the checkpoint where lag tools and a successor look for it.
     fn commit(&mut self, offsets: &[(TopicPartition, NextOffset)], mode: CommitMode) -> anyhow::Result<()>;
@@ -69,12 +76,28 @@ pub enum Event {
     Revoke { partitions: Vec<TopicPartition>, lost: bool },
     /// The group has no partition for us: there are more instances than partitions. [`Event::Assign`] may follow any time.
     Standby,
+    /// What the broker says of these partitions' logs, asked for at one moment each. See [`Source::watch_logs`].
+    Logs(Vec<PartitionLog>),
     /// What is known of the partitions' ends and of our position.
     Progress(Vec<Progress>),
     /// The state of the connection changed.
     Health(Health),
     /// Something that an operator should know and that stays true, such as a topic that is not compacted.
     Warning(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionLog {
+    pub partition: TopicPartition,
+    /// Base64; `None` = the broker does not say.
+    pub topic_id: Option<String>,
+    pub low: i64,
+    /// One past the last offset that is visible at our isolation level.
+    pub end: NextOffset,
+    /// The moment before the question was sent.
+    pub asked: Instant,
+    /// The topic's `delete.retention.ms`.
+    pub retention: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

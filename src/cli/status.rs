@@ -152,6 +152,9 @@ fn notes(route: &str, lane: &LaneStatus) -> Vec<String> {
         notes.push(line("stalls", &format!("nothing was finished for {}", table::duration(lane.stalled_seconds))));
     }
     notes.extend(lane.warnings.iter().map(|warning| line("warning", warning)));
+    if let Some(unverified) = lane.unverified() {
+        notes.push(line("unverified", &unverified));
+    }
     if lane.counts.dead_letters > 0 {
         notes.push(line("dead letters", &lane.dead_letter_path));
     }

@@ -92,6 +92,9 @@ pub struct PartitionStatus {
     /// `end - finished`, never negative. Compaction's holes count as work until they are passed.
     pub lag: Option<i64>,
     pub live: bool,
+    /// Why the sink may hold keys whose delete was missed. `None` = it does not, or it keeps nothing that would tell.
+    #[serde(default)]
+    pub unverified: Option<String>,
 }
 
 impl LaneStatus {
@@ -112,6 +115,13 @@ impl LaneStatus {
 }
 
 impl LaneStatus {
+    /// Of which partitions the sink may hold keys whose delete was missed, and why, in words.
+    pub fn unverified(&self) -> Option<String> {
+        let first = self.partitions.iter().find_map(|p| p.unverified.as_deref())?;
+        let all = self.partitions.iter().filter(|p| p.unverified.is_some()).map(|p| (&*p.topic, p.partition));
+        Some(format!("{} may hold keys that are deleted: {first}", record::ranges(all)))
+    }
+
     pub fn snapshot(&self) -> Snapshot {
         let (passed, total) = self.snapshot_progress();
         let delivered = !self.partitions.is_empty() && self.partitions.iter().all(|partition| partition.live);
@@ -199,6 +209,7 @@ pub mod samples {
                 end: Some(end),
                 lag: Some(end - finished),
                 live: finished >= 20,
+                unverified: None,
             }],
             counts: Counts::default(),
             in_hand_bytes: 0,

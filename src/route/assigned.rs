@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::checkpoint::{Checkpoint, Ticket};
 use crate::delivery::Span;
+use crate::freshness::Reason;
 use crate::gateway::status::{LaneState, PartitionStatus};
 use crate::record::{NextOffset, TopicPartition};
 use crate::source::Progress;
@@ -30,6 +31,8 @@ pub struct Assigned {
     end: Option<NextOffset>,
     committed: Option<NextOffset>,
     live: bool,
+    /// Why its rows are not known to be right.
+    pub unverified: Option<Reason>,
 }
 
 impl Assigned {
@@ -44,6 +47,7 @@ impl Assigned {
             end: None,
             committed: None,
             live: false,
+            unverified: None,
         }
     }
 
@@ -86,6 +90,7 @@ impl Assigned {
             // The end is heard of once a second, so the head may be ahead of it.
             lag: end.zip(begun).map(|(end, begun)| (end - begun).max(0)),
             live,
+            unverified: self.unverified.map(|reason| reason.to_string()),
         }
     }
 }
@@ -107,6 +112,14 @@ impl Partitions {
 
     pub fn get_mut(&mut self, partition: &TopicPartition) -> Option<&mut Assigned> {
         self.assigned.get_mut(partition)
+    }
+
+    pub fn get(&self, partition: &TopicPartition) -> Option<&Assigned> {
+        self.assigned.get(partition)
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&TopicPartition, &mut Assigned)> {
+        self.assigned.iter_mut()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&TopicPartition, &Assigned)> {

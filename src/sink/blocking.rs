@@ -4,17 +4,18 @@
 //! letters come first, since a sink that keeps its own offsets moves them with the write.
 
 use std::any::Any;
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::{Receiver, Select, Sender, TryRecvError};
 use tracing::warn;
 
 use super::dead_letter::{DeadLetters, Letter};
+use super::ledger::{Entry, Ledger, MAX_ORDERS, Order};
 use super::retry::Backoff;
 use super::wait::Wait;
 use super::{Blocking, Context, Halt, Inlet, Receipt, Running, Way, WriteError};
@@ -22,6 +23,7 @@ use crate::config::{OnDrop, OnReject, Retry};
 use crate::delivery::{Assignments, Delivery, Fate, OnError, Rejection, Stage};
 use crate::log;
 use crate::metrics::{ErrorKind, add_seconds};
+use crate::record::TopicPartition;
 
 /// The most deliveries in one write.
 const GROUP_BATCHES: usize = 4096;
@@ -38,15 +40,19 @@ const GROUP_ROWS: usize = 100_000;
 const IDLE_AFTER: Duration = Duration::from_millis(500);
 
 /// Starts the thread.
-pub fn start(context: Context, sink: Box<dyn Blocking>) -> anyhow::Result<Running> {
+pub fn start(context: Context, mut sink: Box<dyn Blocking>) -> anyhow::Result<Running> {
     let (positions, row_bytes) = (sink.positions(), sink.row_bytes());
     let (inlet, deliveries) = crossbeam_channel::bounded(context.max_batches);
+    let (orders_in, orders) = crossbeam_channel::bounded(MAX_ORDERS);
+    let ledger = sink.ledger().map(|ledger| (ledger.kept(), orders_in));
     let (ending, ended) = crossbeam_channel::bounded::<Infallible>(0);
     let driver = Driver {
         dead_letters: DeadLetters::new(context.dead_letters.clone()),
         context,
         sink,
         deliveries,
+        orders,
+        sweeps: VecDeque::new(),
         wait: Wait::default(),
         _ending: ending,
     };
@@ -54,7 +60,7 @@ pub fn start(context: Context, sink: Box<dyn Blocking>) -> anyhow::Result<Runnin
         .name(format!("sink-{}", driver.context.sink.name))
         .spawn(move || driver.run())
         .context("failed to start the sink's thread")?;
-    Ok(Running { positions, inlet: Inlet(Way::Thread(inlet)), row_bytes, ended })
+    Ok(Running { positions, ledger, inlet: Inlet(Way::Thread(inlet)), row_bytes, ended })
 }
 
 struct Driver {
@@ -62,6 +68,9 @@ struct Driver {
     sink: Box<dyn Blocking>,
     dead_letters: DeadLetters,
     deliveries: Receiver<Delivery>,
+    orders: Receiver<Order>,
+    /// Partitions whose older rows are being removed, between the writes.
+    sweeps: VecDeque<Sweep>,
     wait: Wait,
     /// Closes when the driver is dropped, as the last thing it does.
     _ending: Sender<Infallible>,
@@ -71,6 +80,13 @@ struct Driver {
 enum End {
     Halted(Halt),
     Stopped,
+}
+
+/// A partition, the generation that its rows must have, and how many went.
+struct Sweep {
+    partition: TopicPartition,
+    generation: i64,
+    rows: u64,
 }
 
 /// Deliveries that are written together.
@@ -93,7 +109,7 @@ impl Driver {
     }
 
     fn drive(&mut self) -> Result<(), End> {
-        while let Some(group) = self.take() {
+        while let Some(group) = self.take()? {
             if self.context.stop.is_set() {
                 return Err(End::Stopped);
             }
@@ -104,15 +120,8 @@ impl Driver {
     }
 
     /// What is there; waits for the first delivery only. `None` = no inlet is left.
-    fn take(&mut self) -> Option<Group> {
-        let first = match self.deliveries.recv_timeout(IDLE_AFTER) {
-            Ok(delivery) => delivery,
-            Err(RecvTimeoutError::Disconnected) => return None,
-            Err(RecvTimeoutError::Timeout) => {
-                self.sink.idle();
-                self.deliveries.recv().ok()?
-            }
-        };
+    fn take(&mut self) -> Result<Option<Group>, End> {
+        let Some(first) = self.first()? else { return Ok(None) };
         let (mut bytes, mut rows) = (first.rows().data_bytes(), first.rows().len());
         let mut deliveries = vec![first];
         while bytes < GROUP_BYTES && rows < GROUP_ROWS && deliveries.len() < GROUP_BATCHES {
@@ -121,7 +130,104 @@ impl Driver {
             rows += delivery.rows().len();
             deliveries.push(delivery);
         }
-        Some(Group { lettered: vec![HashSet::new(); deliveries.len()], deliveries })
+        Ok(Some(Group { lettered: vec![HashSet::new(); deliveries.len()], deliveries }))
+    }
+
+    /// The next delivery; orders go before it, and one step of a sweep between two of them.
+    fn first(&mut self) -> Result<Option<Delivery>, End> {
+        let mut idle = false;
+        loop {
+            while let Ok(order) = self.orders.try_recv() {
+                self.obey(order)?;
+            }
+            let swept = self.sweep()?;
+            match self.deliveries.try_recv() {
+                Ok(delivery) => return Ok(Some(delivery)),
+                Err(TryRecvError::Disconnected) => return Ok(None),
+                Err(TryRecvError::Empty) if swept => {
+                    if self.context.stop.is_set() {
+                        return Err(End::Stopped);
+                    }
+                    continue;
+                }
+                Err(TryRecvError::Empty) => {}
+            }
+            let mut select = Select::new();
+            select.recv(&self.deliveries);
+            select.recv(&self.orders);
+            if idle {
+                select.ready();
+            } else if select.ready_timeout(IDLE_AFTER).is_err() {
+                self.sink.idle();
+                idle = true;
+            }
+            match self.orders.try_recv() {
+                Ok(order) => self.obey(order)?,
+                // A closed way is always ready, and would be looked at without a pause.
+                Err(TryRecvError::Disconnected) => self.orders = crossbeam_channel::never(),
+                Err(TryRecvError::Empty) => {}
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) -> Result<(), End> {
+        let entry = match order {
+            Order::Begin(partitions) => {
+                self.sweeps.retain(|sweep| partitions.iter().all(|(partition, _)| *partition != sweep.partition));
+                self.enter(|ledger| ledger.begin(&partitions))?;
+                Entry::Begun
+            }
+            Order::Keep(moments) => {
+                self.enter(|ledger| ledger.keep(&moments))?;
+                Entry::Kept
+            }
+            Order::Sweep { partition, generation } => {
+                self.sweeps.push_back(Sweep { partition, generation, rows: 0 });
+                return Ok(());
+            }
+        };
+        self.context.receipts.send(Receipt::Ledger(entry)).map_err(|_| End::Stopped)
+    }
+
+    /// One step of the oldest sweep. Returns whether there was any.
+    fn sweep(&mut self) -> Result<bool, End> {
+        let Some(mut sweep) = self.sweeps.pop_front() else { return Ok(false) };
+        let swept = self.enter(|ledger| ledger.sweep(&sweep.partition))?;
+        self.context.metrics.swept.inc_by(swept.rows);
+        sweep.rows += swept.rows;
+        if swept.more {
+            self.sweeps.push_front(sweep);
+            return Ok(true);
+        }
+        let Sweep { partition, generation, rows } = sweep;
+        let entry = Entry::Swept { partition, generation, rows };
+        self.context.receipts.send(Receipt::Ledger(entry)).map_err(|_| End::Stopped)?;
+        Ok(true)
+    }
+
+    /// Does something with the sink's ledger, however long it takes: it is no record's fault, so that nothing is given up.
+    fn enter<T>(&mut self, act: impl Fn(&mut dyn Ledger) -> Result<T, WriteError>) -> Result<T, End> {
+        let mut backoff = Backoff::new(Retry { attempts: None, ..self.context.sink.retry });
+        loop {
+            let Some(ledger) = self.sink.ledger() else {
+                return Err(End::Halted(Halt::of_sink("the sink keeps no ledger")));
+            };
+            self.context.under_way.begin();
+            let result = act(ledger);
+            self.context.under_way.end();
+            match result {
+                Ok(value) => {
+                    self.wait.end(&self.context);
+                    return Ok(value);
+                }
+                Err(WriteError::Transient(error)) => {
+                    if let Some(delay) = self.failed(&mut backoff, ErrorKind::SinkTransient, &error) {
+                        self.wait(delay)?;
+                    }
+                }
+                Err(error) => return Err(End::Halted(Halt::of_sink(format!("{error:#}")))),
+            }
+        }
     }
 
     /// Brings every record of `group` to its end and acknowledges it, up to the first one that halts the lane.

@@ -44,5 +44,5 @@ pub fn start(context: Context, settings: &Settings) -> anyhow::Result<Running> {
             context.tell_halt(Halt::of_sink(format!("the sink panicked: {}", panic_message(&*panic))));
         }
     });
-    Ok(Running { positions: None, inlet: Inlet(Way::Task(inlet)), row_bytes: writer::ROW_BYTES, ended })
+    Ok(Running { positions: None, ledger: None, inlet: Inlet(Way::Task(inlet)), row_bytes: writer::ROW_BYTES, ended })
 }

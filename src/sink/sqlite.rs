@@ -12,6 +12,7 @@
 //! Where it may, a newer version of a source key removes every row that an older one made. One row belongs to one source
 //! key, the last that wrote it: two source keys whose records end under one output key take it from each other.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,13 +20,17 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 
+use super::ledger::Ledger;
 use super::{Blocking, Context, Positions, WriteError, disk};
 use crate::config::{Sink, Sqlite as Settings};
 use crate::delivery::Delivery;
+use crate::freshness::Kept;
 use crate::metrics::LaneMetrics;
+use crate::record::TopicPartition;
 
 mod columns;
 mod files;
+mod ledger;
 mod plan;
 mod schema;
 mod statements;
@@ -33,6 +38,7 @@ mod statements;
 mod tests;
 
 use files::Files;
+use ledger::Generations;
 use plan::Plan;
 use schema::Schema;
 use statements::Statements;
@@ -55,7 +61,11 @@ pub struct Sqlite {
     connection: Connection,
     schema: Schema,
     statements: Statements,
-    positions: Positions,
+    /// As it was when the database was opened.
+    kept: BTreeMap<TopicPartition, Kept>,
+    generations: Generations,
+    /// The sweep under way: its partition, and the last row that was looked at.
+    swept_up_to: Option<(TopicPartition, i64)>,
     sink: Arc<Sink>,
     metrics: LaneMetrics,
     files: Files,
@@ -81,14 +91,16 @@ impl Sqlite {
         let connection = Connection::open(path).with_context(|| format!("failed to open `{shown}`"))?;
         configure(&connection, settings).with_context(|| format!("failed to open `{shown}` as a SQLite database"))?;
         let schema = Schema::new(settings, context.changes_keys)?;
-        let generation = schema.prepare(&connection, path)?;
-        let positions = schema::positions(&connection).with_context(|| format!("failed to read `{shown}`"))?;
+        schema.prepare(&connection, path)?;
+        let kept = ledger::read(&connection).with_context(|| format!("failed to read `{shown}`"))?;
         let files = Files::new(path).with_context(|| format!("failed to look at `{shown}`"))?;
         Ok(Self {
-            statements: Statements::new(&schema, generation),
+            statements: Statements::new(&schema),
+            generations: Generations::of(&kept),
             connection,
             schema,
-            positions,
+            kept,
+            swept_up_to: None,
             sink: Arc::clone(&context.sink),
             metrics: context.metrics.clone(),
             files,
@@ -119,7 +131,7 @@ fn configure(connection: &Connection, settings: &Settings) -> anyhow::Result<()>
 
 impl Blocking for Sqlite {
     fn positions(&self) -> Option<Positions> {
-        Some(self.positions.clone())
+        Some(self.kept.iter().map(|(partition, kept)| (partition.clone(), kept.next)).collect())
     }
 
     fn keeps_latest(&self) -> bool {
@@ -130,7 +142,7 @@ impl Blocking for Sqlite {
         let plan = Plan::new(&self.schema, &self.sink, deliveries).map_err(WriteError::Rows)?;
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(classify)?;
-        let refused = self.statements.apply(&transaction, &plan).map_err(classify)?;
+        let refused = self.statements.apply(&transaction, &plan, &self.generations).map_err(classify)?;
         if !refused.is_empty() {
             // When dropped, it is rolled back, unless a trigger has done that.
             drop(transaction);
@@ -147,6 +159,10 @@ impl Blocking for Sqlite {
         self.metrics.coalesced.inc_by(plan.coalesced);
         self.metrics.stale.inc_by(plan.stale);
         Ok(())
+    }
+
+    fn ledger(&mut self) -> Option<&mut dyn Ledger> {
+        Some(self)
     }
 
     fn row_bytes(&self) -> usize {

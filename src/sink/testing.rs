@@ -96,6 +96,11 @@ impl Lane {
         delivery
     }
 
+    /// What was read may be read once more.
+    pub fn read_again(&mut self) {
+        self.partitions.clear();
+    }
+
     fn span(&mut self, batch: &Batch) -> Span {
         let next_assignment = self.partitions.len() as u64 + 1;
         let TopicPartition { topic, partition } = batch.partition();
@@ -116,6 +121,7 @@ impl Lane {
     pub fn done(&self) -> Span {
         match self.receipt() {
             Receipt::Done(span) => span,
+            Receipt::Ledger(entry) => panic!("not asked for: {entry:?}"),
             Receipt::Halted(halt) => panic!("halted: {halt:?}"),
         }
     }

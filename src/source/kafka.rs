@@ -18,6 +18,8 @@ mod rebalance;
 mod settings;
 mod standby;
 mod statistics;
+mod survey;
+mod topic_id;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -37,6 +39,7 @@ use self::partitions::Partitions;
 use self::queue::DataQueue;
 pub use self::settings::{Membership, RESERVED, validate};
 use self::standby::Standby;
+use self::survey::Survey;
 use super::{CommitMode, Demand, Event, Progress, Source};
 use crate::config::{Kafka, Start};
 use crate::record::{Batch, NextOffset, TopicPartition};
@@ -83,6 +86,7 @@ pub struct KafkaSource {
     /// The broker refused the group: when to ask again. librdkafka would ask without a pause.
     join_again: Option<Instant>,
     commits: u64,
+    survey: Survey,
 }
 
 impl KafkaSource {
@@ -125,6 +129,7 @@ impl KafkaSource {
             topics: settings.topics.clone(),
             join_again: None,
             commits: 0,
+            survey: Survey::default(),
         })
     }
 
@@ -222,6 +227,7 @@ impl KafkaSource {
                     }
                 }
                 Answer::Latest(ends) => self.resolved(ends)?,
+                Answer::Survey { logs, opens } => self.surveyed(logs, opens),
                 Answer::Topics(topics) => {
                     self.watch.answered(&topics.missing, topics.refused.clone());
                     if self.membership == Membership::Local {
@@ -270,7 +276,11 @@ impl KafkaSource {
             match message.error() {
                 None => {
                     let state = self.partitions.get_mut(slot);
-                    state.hand_over(message.offset())?;
+                    if let Err(error) = state.hand_over(message.offset()) {
+                        self.went_back(error)?;
+                        self.queue.advance();
+                        continue;
+                    }
                     state.error = None;
                     let index = batches.iter().position(|(candidate, _)| *candidate == slot).unwrap_or_else(|| {
                         let (records, bytes) = self.queue.run(demand.records - records);
@@ -281,9 +291,10 @@ impl KafkaSource {
                     bytes += message.push_to(&mut batches[index].1);
                     records += 1;
                 }
-                Some(RDKafkaErrorCode::PartitionEOF) => {
-                    progress.push((slot, self.partitions.get_mut(slot).end(message.offset())?));
-                }
+                Some(RDKafkaErrorCode::PartitionEOF) => match self.partitions.get_mut(slot).end(message.offset()) {
+                    Ok(end) => progress.push((slot, end)),
+                    Err(error) => self.went_back(error)?,
+                },
                 Some(code) => {
                     let (text, partition) = (message.error_text(), &self.partitions.get(slot).partition);
                     tracing::warn!(?code, %partition, text, group = self.group, "kafka partition error");
@@ -308,6 +319,7 @@ impl KafkaSource {
         self.take_inbox()?;
         self.take_answers()?;
         self.next_rebalance()?;
+        self.survey_when_due();
         if let Some(health) = self.watch.news(self.partitions.error()) {
             self.ready.push_back(Event::Health(health));
         }
@@ -377,6 +389,14 @@ impl Source for KafkaSource {
             "a revocation is answered as a whole"
         );
         self.give_up(&open)
+    }
+
+    fn watch_logs(&mut self) {
+        self.survey.watch();
+    }
+
+    fn retake(&mut self, partitions: &[TopicPartition]) {
+        self.take_again(partitions);
     }
 
     fn commit(&mut self, offsets: &[(TopicPartition, NextOffset)], mode: CommitMode) -> anyhow::Result<()> {

@@ -17,6 +17,7 @@ mod scripts;
 mod plugins;
 mod source;
 
+mod deletes;
 mod failures;
 mod positions;
 mod security;

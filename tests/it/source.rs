@@ -60,7 +60,7 @@ impl Reader {
 
     fn step(&mut self) -> anyhow::Result<()> {
         match self.source.poll(self.demand, WAIT)? {
-            Event::Idle | Event::Standby => {}
+            Event::Idle | Event::Standby | Event::Logs(_) => {}
             Event::Records(batches) => {
                 for batch in batches {
                     let partition = batch.partition().clone();

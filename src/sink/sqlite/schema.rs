@@ -8,15 +8,14 @@ use rusqlite::{Connection, OptionalExtension};
 use serde::{Deserialize, Serialize};
 
 use super::columns::Pointer;
+use super::ledger;
 use crate::config::{ColumnType, Sqlite as Settings};
-use crate::record::{NextOffset, TopicPartition};
-use crate::sink::Positions;
 
 /// Of everything in the file that is not the user's table.
 const FORMAT: &str = "1";
 
-/// The pass over the snapshot that a new database is written in.
-const FIRST_GENERATION: i64 = 1;
+/// The pass over the snapshot that a partition is written in first.
+pub const FIRST_GENERATION: i64 = 1;
 
 /// What every row says of where it comes from, with its declaration.
 pub const METADATA: [(&str, &str); 5] = [
@@ -84,8 +83,8 @@ impl Schema {
         self.columns.iter().map(|column| quote(&column.name)).collect()
     }
 
-    /// Makes the tables in a new database, or checks those that are there; returns the generation.
-    pub fn prepare(&self, connection: &Connection, path: &Path) -> anyhow::Result<i64> {
+    /// Makes the tables in a new database, or checks those that are there.
+    pub fn prepare(&self, connection: &Connection, path: &Path) -> anyhow::Result<()> {
         let shown = path.display();
         let failed = || format!("failed to read the tables of `{shown}`");
         if !has_table(connection, "_tidegate_meta").with_context(failed)? {
@@ -96,7 +95,7 @@ impl Schema {
                 );
             }
             self.create(connection).with_context(|| format!("failed to make the tables of `{shown}`"))?;
-            return Ok(FIRST_GENERATION);
+            return Ok(());
         }
         let format = meta(connection, "format").with_context(failed)?;
         if format.as_deref() != Some(FORMAT) {
@@ -117,10 +116,7 @@ impl Schema {
                 differences.join("; ")
             );
         }
-        let generation = meta(connection, "generation").with_context(failed)?;
-        generation
-            .and_then(|generation| generation.parse().ok())
-            .with_context(|| format!("`{shown}` does not say its generation; use another file"))
+        ledger::add_columns(connection).with_context(|| format!("failed to add columns to the offsets of `{shown}`"))
     }
 
     fn create(&self, connection: &Connection) -> rusqlite::Result<()> {
@@ -142,10 +138,11 @@ impl Schema {
         // A table with row ids and an index on the key takes sorted upserts faster than one that is stored by its key.
         connection.execute_batch(&format!("BEGIN IMMEDIATE; CREATE TABLE {table} ({}); {index}
              CREATE TABLE _tidegate_offsets (topic TEXT NOT NULL, partition INTEGER NOT NULL, next_offset INTEGER NOT NULL,
+                {},
                 PRIMARY KEY (topic, partition)) WITHOUT ROWID;
              CREATE TABLE _tidegate_meta (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
              INSERT INTO _tidegate_meta VALUES ('format', '{FORMAT}'), ('generation', '{FIRST_GENERATION}'), ('schema', {});
-             COMMIT;", declared.join(", "), quote_text(&schema)))
+             COMMIT;", declared.join(", "), ledger::declared().join(", "), quote_text(&schema)))
     }
 
     fn remember(&self) -> Remembered {
@@ -215,15 +212,6 @@ impl Remembered {
         }
         found
     }
-}
-
-/// The offsets kept in the database.
-pub fn positions(connection: &Connection) -> rusqlite::Result<Positions> {
-    let mut statement = connection.prepare("SELECT topic, partition, next_offset FROM _tidegate_offsets")?;
-    let rows = statement.query_map([], |row| {
-        Ok((TopicPartition::new(row.get::<_, String>(0)?, row.get(1)?), NextOffset(row.get(2)?)))
-    })?;
-    rows.collect()
 }
 
 /// `name` as an identifier.

@@ -5,6 +5,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, ErrorCode, Transaction, params};
 
 use super::columns::Cell;
+use super::ledger::Generations;
 use super::plan::{Action, Change, Plan, Step};
 use super::schema::{METADATA, Schema, quote};
 use crate::record::{NextOffset, TopicPartition};
@@ -18,11 +19,10 @@ pub struct Statements {
     /// Where rows keep their source key: what another version of it has written.
     of_source: Option<String>,
     delete_row: String,
-    generation: i64,
 }
 
 impl Statements {
-    pub fn new(schema: &Schema, generation: i64) -> Self {
+    pub fn new(schema: &Schema) -> Self {
         let table = quote(&schema.table);
         let mut names = vec!["key".to_owned()];
         names.extend(METADATA.iter().map(|(name, _)| (*name).to_owned()));
@@ -46,16 +46,23 @@ impl Statements {
                 format!("SELECT rowid, key FROM {table} WHERE _source_key = ?1 AND {newer}")
             }),
             delete_row: format!("DELETE FROM {table} WHERE rowid = ?1"),
-            generation,
         }
     }
 
     /// Carries `plan` out; returns the rows that the table refuses, by a rule that somebody else gave it.
-    pub fn apply(&self, transaction: &Transaction<'_>, plan: &Plan<'_>) -> rusqlite::Result<Vec<RowError>> {
+    pub fn apply(
+        &self,
+        transaction: &Transaction<'_>,
+        plan: &Plan<'_>,
+        generations: &Generations,
+    ) -> rusqlite::Result<Vec<RowError>> {
         let mut upsert = transaction.prepare_cached(&self.upsert)?;
         let mut delete = transaction.prepare_cached(&self.delete)?;
         let mut refused = Vec::new();
-        let mut change = |row: &Row<'_, Change<'_>>| self.change(&mut upsert, &mut delete, row, &mut refused);
+        let mut change = |row: &Row<'_, Change<'_>>| {
+            let generation = generations.get(row.version.partition);
+            self.change((&mut upsert, &mut delete), row, generation, &mut refused)
+        };
         for step in &plan.steps {
             // A trigger may end the transaction with its refusal; what follows would be on its own.
             if transaction.is_autocommit() {
@@ -78,9 +85,9 @@ impl Statements {
 
     fn change(
         &self,
-        upsert: &mut CachedStatement<'_>,
-        delete: &mut CachedStatement<'_>,
+        (upsert, delete): (&mut CachedStatement<'_>, &mut CachedStatement<'_>),
         Row { key, version, row }: &Row<'_, Change<'_>>,
+        generation: i64,
         refused: &mut Vec<RowError>,
     ) -> rusqlite::Result<()> {
         let Version { partition: TopicPartition { topic, partition }, offset, timestamp } = version;
@@ -97,7 +104,7 @@ impl Statements {
                 bind((*partition).into())?;
                 bind((*offset).into())?;
                 bind((*timestamp).into())?;
-                bind(self.generation.into())?;
+                bind(generation.into())?;
                 if self.of_source.is_some() {
                     bind(row.source_key.map_or(ToSqlOutput::Borrowed(ValueRef::Null), bytes))?;
                 }
@@ -165,11 +172,14 @@ impl Statements {
     }
 }
 
-/// Whether the version at the given places supersedes the row's: see [`Version::supersedes`].
+/// Whether the version at the given places supersedes the row's: see [`Version::supersedes`]. A row of a log that is gone
+/// is superseded by any.
 fn newer([topic, partition, offset, timestamp]: [&str; 4]) -> String {
     format!(
-        "CASE WHEN {partition} = _partition AND {topic} = _topic THEN {offset} >= _offset
-         ELSE ({timestamp}, {topic}, {partition}) > (_timestamp, _topic, _partition) END"
+        "(CASE WHEN {partition} = _partition AND {topic} = _topic THEN {offset} >= _offset
+         ELSE ({timestamp}, {topic}, {partition}) > (_timestamp, _topic, _partition) END
+         OR _generation < (SELECT incarnation FROM _tidegate_offsets AS kept
+         WHERE kept.topic = _topic AND kept.partition = _partition))"
     )
 }
 

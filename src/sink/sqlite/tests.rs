@@ -515,3 +515,93 @@ fn a_database_that_was_taken_away_is_made_anew_at_the_next_start() {
     assert_eq!(f.sink().positions(), Some(Positions::new()), "the topic is read from its beginning");
     assert_eq!(f.rows(), <[&str; 0]>::default());
 }
+
+fn kept(next: i64, generation: i64, incarnation: i64) -> Kept {
+    let topic_id = Some("id".to_owned());
+    Kept { next: NextOffset(next), topic_id, generation, incarnation, as_of: Some(7), unswept: generation > 1 }
+}
+
+fn begin(f: &mut Fixture, kept: &Kept) {
+    f.lane.read_again();
+    f.sink().begin(&[(TopicPartition::new("t", 0), kept.clone())]).unwrap();
+}
+
+fn sweep(f: &mut Fixture) -> u64 {
+    let (mut rows, partition) = (0, TopicPartition::new("t", 0));
+    loop {
+        let swept = f.sink().sweep(&partition).unwrap();
+        rows += swept.rows;
+        if !swept.more {
+            return rows;
+        }
+    }
+}
+
+#[test]
+fn a_sweep_removes_what_a_new_pass_did_not_find_and_nothing_of_other_partitions() {
+    let mut f = Fixture::new();
+    begin(&mut f, &kept(0, 1, 1));
+    f.write(&[put(0, "a", "1"), put(1, "b", "1"), put(2, "c", "1")]).unwrap();
+    let other = f.lane.delivery("t", 1, &[put(0, "other", "1")]);
+    f.sink().write(&[other]).unwrap();
+    begin(&mut f, &kept(0, 2, 1));
+    // The same version as before, and one that is older than the row.
+    f.write(&[put(0, "a", "1"), put(1, "c", "0"), put(2, "c", "1")]).unwrap();
+    assert_eq!(sweep(&mut f), 1);
+    assert_eq!(f.query("SELECT key, value FROM people ORDER BY key"), [r#""a" "1""#, r#""c" "1""#, r#""other" "1""#]);
+    f.reopen().unwrap();
+    let expected = Kept { unswept: false, ..kept(3, 2, 1) };
+    assert_eq!(f.sink().kept().get(&TopicPartition::new("t", 0)), Some(&expected));
+}
+
+#[test]
+fn a_new_life_of_the_topic_overrides_rows_of_the_old_one_whatever_their_offset() {
+    let mut f = Fixture::new();
+    begin(&mut f, &kept(0, 1, 1));
+    f.write(&[put(8, "a", "old"), put(9, "b", "old")]).unwrap();
+    begin(&mut f, &kept(0, 2, 2));
+    f.write(&[put(0, "a", "new"), delete(1, "b")]).unwrap();
+    assert_eq!(f.query("SELECT key, value FROM people ORDER BY key"), [r#""a" "new""#]);
+    // Within a life the offset decides.
+    begin(&mut f, &kept(0, 3, 2));
+    f.write(&[put(5, "a", "newer")]).unwrap();
+    begin(&mut f, &kept(0, 4, 2));
+    f.write(&[put(0, "a", "new")]).unwrap();
+    assert_eq!(f.query("SELECT key, value FROM people ORDER BY key"), [r#""a" "newer""#]);
+}
+
+#[test]
+fn a_sweep_looks_at_a_table_of_many_steps() {
+    let mut f = Fixture::new();
+    begin(&mut f, &kept(0, 1, 1));
+    let keys: Vec<String> = (0..25_000).map(|key| key.to_string()).collect();
+    let rows: Vec<Row<'_>> = keys.iter().zip(0..).map(|(key, offset)| put(offset, key, "1")).collect();
+    f.write(&rows).unwrap();
+    begin(&mut f, &kept(0, 2, 1));
+    f.write(&rows[12_000..12_001]).unwrap();
+    assert_eq!(sweep(&mut f), 24_999);
+    assert_eq!(f.query("SELECT key FROM people"), [r#""12000""#]);
+}
+
+#[test]
+fn a_database_of_an_earlier_version_goes_on_and_does_not_know_when_it_was_complete() {
+    let mut f = Fixture::new();
+    f.write(&[put(0, "a", "1")]).unwrap();
+    f.sink = None;
+    let connection = Connection::open(&f.settings.path).unwrap();
+    connection
+        .execute_batch(
+            "CREATE TABLE old (topic TEXT NOT NULL, partition INTEGER NOT NULL, next_offset INTEGER NOT NULL,
+                PRIMARY KEY (topic, partition)) WITHOUT ROWID;
+             INSERT INTO old SELECT topic, partition, next_offset FROM _tidegate_offsets;
+             DROP TABLE _tidegate_offsets; ALTER TABLE old RENAME TO _tidegate_offsets;",
+        )
+        .unwrap();
+    drop(connection);
+    f.reopen().unwrap();
+    let expected =
+        Kept { next: NextOffset(1), topic_id: None, generation: 1, incarnation: 1, as_of: None, unswept: false };
+    assert_eq!(f.sink().kept().get(&TopicPartition::new("t", 0)), Some(&expected));
+    f.write(&[put(1, "b", "1")]).unwrap();
+    assert_eq!(f.query("SELECT key FROM people ORDER BY key"), [r#""a""#, r#""b""#]);
+}

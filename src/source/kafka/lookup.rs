@@ -2,7 +2,7 @@
 //!
 //! Each question is repeated until it is answered; each attempt has a limit.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,10 +18,16 @@ use rdkafka::types::RDKafkaRespErr;
 
 use super::context::{self, Context};
 use super::settings::METADATA_INTERVAL;
+use super::topic_id;
+use crate::freshness::DEFAULT_RETENTION;
 use crate::record::{NextOffset, TopicPartition};
+use crate::source::PartitionLog;
 
 /// How long one question may take.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(3);
+
+/// The topic's setting that says for how long tombstones are kept.
+const RETENTION: &str = "delete.retention.ms";
 
 /// Between two attempts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
@@ -34,6 +40,9 @@ pub enum Question {
     Ends(Vec<TopicPartition>),
     /// Whether the lane is new, and then where these partitions end: the start of `latest`.
     Latest { partitions: Vec<TopicPartition>, ask_group: bool },
+    /// What stands in these partitions' logs. One that opens an assignment is asked again until it is answered; any other
+    /// is answered with nothing when the broker does not answer.
+    Survey { partitions: Vec<TopicPartition>, opens: bool },
     /// The topics, soon rather than at the next turn.
     Topics,
 }
@@ -47,6 +56,11 @@ pub enum Answer {
     },
     /// Where each partition that was asked about begins; the others begin where the group says.
     Latest(Vec<(TopicPartition, NextOffset)>),
+    /// A partition that does not exist is left out.
+    Survey {
+        logs: Vec<PartitionLog>,
+        opens: bool,
+    },
     Topics(Topics),
     Unreachable(String),
     Warning(String),
@@ -82,7 +96,19 @@ impl Lookup {
         let (outlet, answers) = bounded(QUEUE);
         let topics_due = Some(Instant::now());
         let (ends, inspected) = (BTreeSet::new(), BTreeSet::new());
-        let worker = Worker { consumer, settings, inlet, outlet, ends, latest: None, topics_due, inspected };
+        let worker = Worker {
+            consumer,
+            settings,
+            inlet,
+            outlet,
+            ends,
+            latest: None,
+            opening: None,
+            survey: None,
+            retentions: BTreeMap::new(),
+            topics_due,
+            inspected,
+        };
         thread::Builder::new().name("kafka-lookup".to_owned()).spawn(|| worker.run())?;
         Ok(Self { questions, answers })
     }
@@ -104,6 +130,10 @@ struct Worker {
     /// Not yet answered.
     ends: BTreeSet<TopicPartition>,
     latest: Option<(Vec<TopicPartition>, bool)>,
+    opening: Option<Vec<TopicPartition>>,
+    survey: Option<Vec<TopicPartition>>,
+    /// Of the topics that are assigned, as they were when they were assigned.
+    retentions: BTreeMap<String, Duration>,
     /// When to ask for the topics; `None` = when told to.
     topics_due: Option<Instant>,
     /// Topics whose settings were asked for.
@@ -115,7 +145,7 @@ impl Worker {
     fn run(mut self) {
         let mut retry = Instant::now();
         loop {
-            let retry_due = (!self.ends.is_empty() || self.latest.is_some()).then_some(retry);
+            let retry_due = (!self.ends.is_empty() || self.latest.is_some() || self.opening.is_some()).then_some(retry);
             let received = match [retry_due, self.topics_due].into_iter().flatten().min() {
                 Some(due) => self.inlet.recv_deadline(due),
                 None => self.inlet.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -141,6 +171,8 @@ impl Worker {
         match question {
             Question::Ends(partitions) => self.ends.extend(partitions),
             Question::Latest { partitions, ask_group } => self.latest = Some((partitions, ask_group)),
+            Question::Survey { partitions, opens: true } => self.opening = Some(partitions),
+            Question::Survey { partitions, opens: false } => self.survey = Some(partitions),
             Question::Topics => self.topics_due = Some(Instant::now()),
         }
     }
@@ -158,6 +190,23 @@ impl Worker {
                     self.latest = Some((partitions, ask_group));
                 }
             }
+        }
+        if let Some(partitions) = self.opening.take() {
+            self.retentions.clear();
+            match self.look(&partitions) {
+                Ok(logs) => send(&self.outlet, Answer::Survey { logs, opens: true })?,
+                Err(error) => {
+                    tracing::debug!(%error, group = self.settings.group, "the logs are not known yet");
+                    self.opening = Some(partitions);
+                }
+            }
+        }
+        if let Some(partitions) = self.survey.take() {
+            let logs = self.look(&partitions).unwrap_or_else(|error| {
+                tracing::debug!(%error, group = self.settings.group, "the logs are not known now");
+                Vec::new()
+            });
+            send(&self.outlet, Answer::Survey { logs, opens: false })?;
         }
         for partition in std::mem::take(&mut self.ends) {
             match self.consumer.fetch_watermarks(&partition.topic, partition.partition, ATTEMPT_LIMIT) {
@@ -239,6 +288,54 @@ impl Worker {
         ends.collect()
     }
 
+    /// Asks what stands in the logs. The ids come first: a topic that is re-created meanwhile has the older one beside its
+    /// new ends, and the next look tells.
+    fn look(&mut self, partitions: &[TopicPartition]) -> KafkaResult<Vec<PartitionLog>> {
+        let names: BTreeSet<String> = partitions.iter().map(|partition| partition.topic.to_string()).collect();
+        let names: Vec<String> = names.into_iter().collect();
+        let mut ids = BTreeMap::new();
+        if let Some(config) = &self.settings.inspect {
+            ids = topic_id::ask(&self.consumer, &names, ATTEMPT_LIMIT).map_err(KafkaError::MetadataFetch)?;
+            if !names.iter().all(|name| self.retentions.contains_key(name)) {
+                let settings = topic_settings(config, &names, RETENTION).unwrap_or_else(|error| {
+                    tracing::debug!(%error, "the topics' `delete.retention.ms` is not known");
+                    Vec::new()
+                });
+                for (name, value) in settings {
+                    self.retentions.extend(value.parse().ok().map(|ms| (name, Duration::from_millis(ms))));
+                }
+            }
+        }
+        for name in names {
+            self.retentions.entry(name).or_insert(DEFAULT_RETENTION);
+        }
+        let mut logs = Vec::with_capacity(partitions.len());
+        for partition in partitions {
+            let asked = Instant::now();
+            match self.consumer.fetch_watermarks(&partition.topic, partition.partition, ATTEMPT_LIMIT) {
+                Ok((low, end)) => logs.push(PartitionLog {
+                    partition: partition.clone(),
+                    topic_id: ids.get(&*partition.topic).cloned(),
+                    low,
+                    end: NextOffset(end),
+                    asked,
+                    retention: self.retentions.get(&*partition.topic).copied().unwrap_or(DEFAULT_RETENTION),
+                }),
+                Err(error)
+                    if matches!(
+                        error.rdkafka_error_code(),
+                        Some(
+                            RDKafkaErrorCode::UnknownTopicOrPartition
+                                | RDKafkaErrorCode::UnknownTopic
+                                | RDKafkaErrorCode::UnknownPartition
+                        )
+                    ) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(logs)
+    }
+
     /// Looks once at the `cleanup.policy` of each topic, in the background: it is advice, and the client that asks for it
     /// is another one.
     fn inspect(&mut self, topics: &Topics) {
@@ -272,7 +369,7 @@ fn send(outlet: &Sender<Answer>, answer: Answer) -> Result<(), Gone> {
 
 /// Topics of which older versions are never removed. No answer, or no right to ask, is no warning.
 fn warnings(config: &ClientConfig, topics: &[String]) -> Vec<String> {
-    cleanup_policies(config, topics)
+    topic_settings(config, topics, "cleanup.policy")
         .unwrap_or_else(|error| {
             tracing::debug!(%error, "the topics' cleanup policies are not known");
             Vec::new()
@@ -285,7 +382,8 @@ fn warnings(config: &ClientConfig, topics: &[String]) -> Vec<String> {
         .collect()
 }
 
-fn cleanup_policies(config: &ClientConfig, topics: &[String]) -> anyhow::Result<Vec<(String, String)>> {
+/// The setting `name` of each topic that has it.
+fn topic_settings(config: &ClientConfig, topics: &[String], name: &str) -> anyhow::Result<Vec<(String, String)>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let admin = AdminClient::from_config_and_context(config, Quiet)?;
     let options = AdminOptions::new().request_timeout(Some(ATTEMPT_LIMIT));
@@ -293,11 +391,11 @@ fn cleanup_policies(config: &ClientConfig, topics: &[String]) -> anyhow::Result<
     let answers = runtime.block_on(async {
         tokio::time::timeout(ATTEMPT_LIMIT * 2, admin.describe_configs(&resources, &options)).await
     })??;
-    let policies = topics.iter().zip(answers).filter_map(|(topic, answer)| {
-        let policy = answer.ok()?.get("cleanup.policy")?.value.clone()?;
-        Some((topic.clone(), policy))
+    let values = topics.iter().zip(answers).filter_map(|(topic, answer)| {
+        let value = answer.ok()?.get(name)?.value.clone()?;
+        Some((topic.clone(), value))
     });
-    Ok(policies.collect())
+    Ok(values.collect())
 }
 
 /// The lane's own client already says what is wrong with the connection.

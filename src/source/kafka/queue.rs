@@ -1,4 +1,5 @@
-//! The data queue: records in batches, straight from librdkafka. All `unsafe` of the Kafka source is here.
+//! The data queue: records in batches, straight from librdkafka. All `unsafe` of the Kafka source is here and in
+//! `topic_id`.
 //!
 //! `rd_kafka_consume_batch_queue` costs half of what `BaseConsumer::poll` does per record. The queues of the assigned
 //! partitions are forwarded to one queue of our own, so that `BaseConsumer::poll` returns events and never a record. What

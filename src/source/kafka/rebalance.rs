@@ -46,6 +46,10 @@ impl KafkaSource {
             match rebalance {
                 Rebalance::Assign(partitions) if partitions.is_empty() => self.begin(&[])?,
                 Rebalance::Revoke { partitions, .. } if partitions.is_empty() => self.give_up(&partitions)?,
+                Rebalance::Assign(partitions) if self.survey.is_watching() => {
+                    let question = Question::Survey { partitions, opens: true };
+                    ensure!(self.lookup.ask(question), "too many questions to the broker are open");
+                }
                 Rebalance::Assign(partitions) => self.ready.push_back(Event::Assign(partitions)),
                 Rebalance::Revoke { partitions, lost } => {
                     self.partitions.revoke(&partitions);

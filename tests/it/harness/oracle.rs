@@ -4,6 +4,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+
 use super::broker::java;
 use super::{Receiver, Topic};
 
@@ -46,6 +49,13 @@ impl Dump {
     pub fn records(&self) -> u64 {
         let bytes = std::fs::read(&self.path).expect("the dump is there");
         bytes.iter().filter(|&&byte| byte == b'\n').count() as u64
+    }
+
+    /// Whether a record of `key` is visible, a tombstone or not.
+    pub fn mentions(&self, key: &str) -> bool {
+        let text = std::fs::read_to_string(&self.path).expect("the dump is there");
+        let key = BASE64_STANDARD.encode(key);
+        text.lines().any(|line| line.split('\t').any(|field| field == key))
     }
 
     /// Returns what the comparison prints.

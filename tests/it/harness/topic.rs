@@ -55,6 +55,20 @@ impl<'a> Topic<'a> {
         self.wait_for_leaders();
     }
 
+    /// As [`Topic::create`]; returns whether the broker took it.
+    pub fn try_create(&self, config: &[(&str, &str)]) -> bool {
+        let mut new = NewTopic::new(&self.name, self.partitions, TopicReplication::Fixed(1));
+        for (key, value) in config {
+            new = new.set(key, value);
+        }
+        let results = block_on(admin(self.broker).create_topics([&new], &options())).expect("an answer");
+        let created = results.iter().all(Result::is_ok);
+        if created {
+            self.wait_for_leaders();
+        }
+        created
+    }
+
     pub fn delete(&self) {
         let results = block_on(admin(self.broker).delete_topics(&[&self.name], &options())).expect("an answer");
         results.into_iter().for_each(|result| drop(result.expect("the topic is deleted")));
