@@ -139,10 +139,8 @@ impl Inlet {
 }
 
 impl Context {
-    /// Ends the lane's work.
+    /// Ends the lane's work, which says so.
     fn tell_halt(&self, halt: Halt) {
-        let Halt { topic, partition, offset, stage, reason } = &halt;
-        tracing::error!(route = self.route, sink = self.sink.name, topic, partition, offset, stage, reason, "halted");
         // A lane that is gone needs no word.
         drop(self.receipts.send(Receipt::Halted(halt)));
     }

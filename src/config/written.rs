@@ -40,7 +40,7 @@ pub struct Config {
     #[schemars(extend("const" = 1))]
     #[expect(dead_code, reason = "there is one version, and the schema says which")]
     pub version: u32,
-    /// The directory for what the gateway keeps for itself: compiled plugins, checkpoints, dead letters.
+    /// The directory for what the gateway keeps for itself: compiled plugins, dead letters, its address and its lock.
     #[schemars(extend("default" = defaults::DATA_DIR), length(min = 1))]
     pub data_dir: Option<String>,
     /// The budget of the whole process for records and plugins: librdkafka's queues, records in hand, plugin instances and

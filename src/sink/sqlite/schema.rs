@@ -106,6 +106,13 @@ impl Schema {
         let remembered: Remembered = serde_json::from_str(&remembered)
             .with_context(|| format!("the schema kept in `{shown}` cannot be read"))?;
         let mut differences = self.remember().differences(&remembered);
+        if differences.is_empty() && !has_table(connection, &self.table).with_context(failed)? {
+            bail!(
+                "table `{}` of `{shown}` is gone, and the offsets kept beside it say that it was delivered; put it back, or \
+                 delete `{shown}`, `{shown}-wal` and `{shown}-shm` to have the topic read again from its beginning",
+                self.table
+            );
+        }
         if differences.is_empty() {
             differences = self.missing(connection).with_context(failed)?;
         }
@@ -159,9 +166,6 @@ impl Schema {
         let mut statement = connection.prepare("SELECT name FROM pragma_table_info(?1)")?;
         let there: BTreeSet<String> =
             statement.query_map([&self.table], |row| row.get::<_, String>(0))?.collect::<Result<_, _>>()?;
-        if there.is_empty() {
-            return Ok(vec![format!("table `{}` is gone", self.table)]);
-        }
         let mut wanted = vec!["key"];
         wanted.extend(METADATA.iter().map(|(name, _)| *name));
         match &self.columns[..] {
