@@ -46,7 +46,10 @@ impl KafkaSource {
             match rebalance {
                 Rebalance::Assign(partitions) if partitions.is_empty() => self.begin(&[])?,
                 Rebalance::Revoke { partitions, .. } if partitions.is_empty() => self.give_up(&partitions)?,
-                Rebalance::Assign(partitions) => self.ready.push_back(Event::Assign(partitions)),
+                Rebalance::Assign(partitions) => {
+                    self.standby.given();
+                    self.ready.push_back(Event::Assign(partitions));
+                }
                 Rebalance::Revoke { partitions, lost } => {
                     self.partitions.revoke(&partitions);
                     self.ready.push_back(Event::Revoke { partitions, lost });
