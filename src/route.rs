@@ -100,7 +100,7 @@ struct Running {
     fresh: Option<Fresh>,
     /// Partitions that go, and when the wait for their work ends.
     revoking: Vec<(Vec<TopicPartition>, Instant)>,
-    /// Set when the source has told for the first time which partitions are ours, if any.
+    /// The source has told which partitions are ours, or that none are meant to be.
     was_assigned: bool,
     /// Ends plugin and sink waits: what is unfinished then stays unacknowledged.
     abandon: Stop,
@@ -352,8 +352,8 @@ impl Running {
                 }
             }
         }
-        // They may come back at once: a lane that has none meanwhile is not done.
-        self.was_assigned &= self.fresh.is_none() || !self.partitions.is_empty();
+        // What comes instead is not known: nothing that is left undone counts as delivered.
+        self.was_assigned &= !self.partitions.is_empty();
         if let Err(error) = self.source.release(partitions) {
             self.source_failed("cannot give partitions away", &error);
         }

@@ -180,9 +180,16 @@ enum OpenData {
         entries: Vec<(Key, Node)>,
         /// The line of each key.
         lines: HashMap<String, usize>,
-        /// A key whose value has not come yet.
-        key: Option<Key>,
+        /// What the next value belongs to.
+        key: Option<Pending>,
     },
+}
+
+/// A key whose value has not come yet.
+enum Pending {
+    Key(Key),
+    /// It cannot be one, which is told; its value is left out.
+    Refused,
 }
 
 struct Anchor {
@@ -196,8 +203,8 @@ impl Loader {
     fn here(&self) -> KeyPath {
         self.open.iter().fold(KeyPath::root(), |path, open| match &open.data {
             OpenData::Sequence(items) => path.index(items.len()),
-            OpenData::Mapping { key: Some(key), .. } => path.key(&key.text),
-            OpenData::Mapping { key: None, .. } => path,
+            OpenData::Mapping { key: Some(Pending::Key(key)), .. } => path.key(&key.text),
+            OpenData::Mapping { key: Some(Pending::Refused) | None, .. } => path,
         })
     }
 
@@ -212,7 +219,7 @@ impl Loader {
                 }
             }
             Event::Scalar(text, style, anchor, tag) => {
-                let tagged = tag.as_deref().map(|tag| known_tag(tag, span)).transpose()?;
+                let tagged = self.known_tag(tag.as_deref(), span);
                 let is_text = style != ScalarStyle::Plain || tagged == Some("str");
                 let data = Data::Scalar(Scalar { text: text.into_owned(), is_text });
                 self.count(1, span)?;
@@ -255,7 +262,7 @@ impl Loader {
     }
 
     fn begin(&mut self, data: OpenData, anchor: usize, tag: Option<&Tag>, span: Span) -> Result<(), Fault> {
-        tag.map(|tag| known_tag(tag, span)).transpose()?;
+        self.known_tag(tag, span);
         if self.open.len() >= MAX_DEPTH {
             return Err(too_deep(span));
         }
@@ -277,8 +284,16 @@ impl Loader {
         match &mut parent.data {
             OpenData::Sequence(items) => items.push(node),
             OpenData::Mapping { entries, lines, key } => match key.take() {
-                None => *key = Some(as_key(node)?),
-                Some(key) => match lines.get(&key.text) {
+                None => match as_key(node) {
+                    Ok(text) => *key = Some(Pending::Key(text)),
+                    Err(fault) => {
+                        *key = Some(Pending::Refused);
+                        let path = self.here();
+                        self.faults.push((path, fault));
+                    }
+                },
+                Some(Pending::Refused) => {}
+                Some(Pending::Key(key)) => match lines.get(&key.text) {
                     None => {
                         lines.insert(key.text.clone(), key.span.line);
                         entries.push((key, node));
@@ -293,6 +308,19 @@ impl Loader {
             },
         }
         Ok(())
+    }
+
+    /// One that is not known is told, and the value taken without it.
+    fn known_tag<'t>(&mut self, tag: Option<&'t Tag>, span: Span) -> Option<&'t str> {
+        const KNOWN: [&str; 7] = ["str", "int", "float", "bool", "null", "map", "seq"];
+        let tag = tag?;
+        if tag.is_yaml_core_schema() && KNOWN.contains(&tag.suffix.as_str()) {
+            return Some(&tag.suffix);
+        }
+        let help = "write the plain value; secrets come from `${env:NAME}` or `${file:PATH}`".to_owned();
+        let path = self.here();
+        self.faults.push((path, fault(span, format!("the tag `{tag}` is not supported"), help)));
+        None
     }
 
     fn count(&mut self, nodes: usize, span: Span) -> Result<(), Fault> {
@@ -314,18 +342,10 @@ fn as_key(node: Node) -> Result<Key, Fault> {
         return Err(fault(node.span, "merge keys (`<<`) are not supported".to_owned(), help));
     }
     if text.is_empty() {
-        return Err(fault(node.span, "a key must not be empty".to_owned(), String::new()));
+        let help = "accepted: a name, such as `profiles`".to_owned();
+        return Err(fault(node.span, "a key must not be empty".to_owned(), help));
     }
     Ok(Key { text, span: node.span })
-}
-
-fn known_tag(tag: &Tag, span: Span) -> Result<&str, Fault> {
-    const KNOWN: [&str; 7] = ["str", "int", "float", "bool", "null", "map", "seq"];
-    if tag.is_yaml_core_schema() && KNOWN.contains(&tag.suffix.as_str()) {
-        return Ok(&tag.suffix);
-    }
-    let help = "write the plain value; secrets come from `${env:NAME}` or `${file:PATH}`".to_owned();
-    Err(fault(span, format!("the tag `{tag}` is not supported"), help))
 }
 
 fn too_deep(span: Span) -> Fault {

@@ -133,9 +133,10 @@ impl Shown {
     }
 
     pub fn status(&self) -> LaneStatus {
+        // It is newer than what the sink said of an earlier failure.
         let silence = self.under_way.silence();
         let inner = self.lock();
-        let waiting = [&inner.source, &inner.sink, &silence, &inner.plugin];
+        let waiting = [&inner.source, &silence, &inner.sink, &inner.plugin];
         LaneStatus {
             sink: self.name.sink.clone(),
             kind: self.kind.to_owned(),

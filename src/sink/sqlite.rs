@@ -154,7 +154,7 @@ impl Blocking for Sqlite {
         }
         transaction.commit().map_err(classify)?;
         // After the commit, so that nothing is acknowledged that went into a file which nobody can open any more.
-        self.files.check().map_err(WriteError::Halt)?;
+        self.files.check()?;
         self.behind = true;
         self.metrics.coalesced.inc_by(plan.coalesced);
         self.metrics.stale.inc_by(plan.stale);

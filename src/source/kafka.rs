@@ -125,7 +125,7 @@ impl KafkaSource {
             fresh: true,
             ready: VecDeque::new(),
             watch: Watch::default(),
-            standby: Standby::default(),
+            standby: Standby::new(settings.drain_timeout),
             topics: settings.topics.clone(),
             join_again: None,
             commits: 0,

@@ -75,7 +75,7 @@ impl Sqlite {
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(classify)?;
         let value = act(&transaction).map_err(classify)?;
         transaction.commit().map_err(classify)?;
-        self.files.check().map_err(WriteError::Halt)?;
+        self.files.check()?;
         self.behind = true;
         Ok(value)
     }
@@ -100,6 +100,8 @@ impl Ledger for Sqlite {
                     .map(drop)
             })
         })?;
+        // A sweep that was under way belongs to an older pass.
+        self.swept_up_to = None;
         let begun = partitions.iter().map(|(partition, kept)| (partition.clone(), kept.generation));
         self.generations.0.extend(begun);
         Ok(())

@@ -490,7 +490,7 @@ proptest! {
 
 #[test]
 fn a_database_that_is_taken_away_halts_the_lane_before_anything_is_acknowledged() {
-    for (suffix, replaced) in [("", false), ("", true), ("-wal", false), ("-wal", true)] {
+    for (suffix, replaced) in ["", "-wal", "-shm"].into_iter().flat_map(|suffix| [(suffix, false), (suffix, true)]) {
         let mut f = Fixture::new();
         f.write(&[put(0, "a", "1")]).unwrap();
         let path = disk::with_suffix(&f.settings.path, suffix);

@@ -50,7 +50,10 @@ impl KafkaSource {
                     let question = Question::Survey { partitions, opens: true };
                     ensure!(self.lookup.ask(question), "too many questions to the broker are open");
                 }
-                Rebalance::Assign(partitions) => self.ready.push_back(Event::Assign(partitions)),
+                Rebalance::Assign(partitions) => {
+                    self.standby.given();
+                    self.ready.push_back(Event::Assign(partitions));
+                }
                 Rebalance::Revoke { partitions, lost } => {
                     self.partitions.revoke(&partitions);
                     self.ready.push_back(Event::Revoke { partitions, lost });
