@@ -11,7 +11,7 @@ const WALLS: &[(&str, &[&str])] = &[
     ("rusqlite::", &["sink/sqlite.rs", "sink/sqlite/", "demo.rs", "demo/"]),
     ("reqwest::", &["sink/http.rs", "sink/http/", "cli/status.rs", "demo.rs", "demo/"]),
     ("clap::", &["cli.rs", "cli/", "demo.rs", "demo/"]),
-    ("unsafe {", &["source/kafka/queue.rs", "plugin/cache.rs", "cli/exit.rs"]),
+    ("unsafe {", &["source/kafka/queue.rs", "source/kafka/topic_id.rs", "plugin/cache.rs", "cli/exit.rs"]),
     ("crate::source", &["source.rs", "source/", "route.rs", "route/", "config", "cli/check.rs"]),
     ("crate::sink", &["sink.rs", "sink/", "route.rs", "route/", "gateway/", "cli/"]),
     ("crate::plugin", &["plugin.rs", "plugin/", "route.rs", "route/", "gateway.rs", "cli/check.rs"]),
