@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure that what the build and the tests take from Debian is there: installs it as root, else prints the command.
+# Makes sure that what the build and the tests need is there: Debian's packages, which are installed as root, else the command
+# is printed; and the parts of the Rust toolchain.
 #
 # usage: scripts/packages.sh build|test
 set -euo pipefail
@@ -44,3 +45,9 @@ if [ "${1:-test}" = test ]; then
   fi
 fi
 command -v cargo >/dev/null 2>&1 || { echo "\`cargo\` is missing; install rustup from https://rustup.rs" >&2; exit 1; }
+
+# What rust-toolchain.toml names. Rustup fetches it by itself, unless it is told not to by `RUSTUP_AUTO_INSTALL=0`.
+complete() {
+  [ -d "$(rustc --print target-libdir --target wasm32-wasip2)" ] && cargo clippy --version && cargo fmt --version
+}
+complete >/dev/null 2>&1 || rustup toolchain install

@@ -73,3 +73,23 @@ fn what_the_tests_need_stops_them_at_once() {
         assert_eq!((code, timed(&lines)), (Some(7), ALL[..last].to_vec()), "{fail}");
     }
 }
+
+#[test]
+fn a_toolchain_that_lacks_its_parts_is_completed_once() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let bin = dir.path().join("bin");
+    ["cargo", "rustc", "rustup"].iter().for_each(|name| write_stand_in(&bin.join(name)));
+    let calls = |target_libdir: &Path| {
+        let log = dir.path().join("calls");
+        fs::write(&log, "").unwrap();
+        fs::write(bin.join("rustc"), format!("#!/bin/sh\necho '{}'\n", target_libdir.display())).unwrap();
+        fs::write(bin.join("rustup"), format!("#!/bin/sh\necho \"$@\" >> '{}'\n", log.display())).unwrap();
+        let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+        let script = in_repository("scripts/packages.sh");
+        let status = Command::new(script).arg("build").env("PATH", path).status().unwrap();
+        assert!(status.success());
+        fs::read_to_string(log).unwrap()
+    };
+    assert_eq!(calls(&dir.path().join("not there")), "toolchain install\n");
+    assert_eq!(calls(dir.path()), "");
+}
