@@ -8,6 +8,7 @@ mod auth;
 mod door;
 mod error;
 mod json;
+mod lanes;
 mod probes;
 mod routes;
 mod serve;
@@ -18,31 +19,48 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::get;
+use axum::routing::{get, post};
 
 use crate::config::{self, Role};
 use crate::gateway::status::Status;
+use crate::gateway::{Act, CommandError, Handle};
 use crate::metrics::Metrics;
 
 pub use error::Problem;
+pub use lanes::Accepted;
 pub use serve::{Listeners, cannot_listen, serve};
 
 /// What the server answers from.
 #[derive(Clone)]
 pub struct App {
     status: Arc<dyn Fn() -> Status + Send + Sync>,
+    command: Arc<Command>,
     metrics: Metrics,
     stalls: Arc<Mutex<stall::Stalls>>,
     /// One scrape at a time: the gauges are refreshed before they are written out.
     scrape: Arc<Mutex<()>>,
 }
 
+/// Has the lane of a route and a sink do something; may take seconds.
+type Command = dyn Fn(&str, &str, Act) -> Result<(), CommandError> + Send + Sync;
+
 impl App {
+    /// A running gateway's.
+    pub fn of(gateway: &Handle) -> Self {
+        let (status, command) = (gateway.clone(), gateway.clone());
+        let command = move |route: &str, sink: &str, act| command.command(route, sink, act);
+        Self::new(move || status.status(), command, gateway.metrics().clone())
+    }
+
     /// `status` is called for each request that shows state. It names every configured lane from the first moment, before
     /// any of them is connected, and returns within milliseconds.
-    pub fn new(status: impl Fn() -> Status + Send + Sync + 'static, metrics: Metrics) -> Self {
+    pub fn new(
+        status: impl Fn() -> Status + Send + Sync + 'static,
+        command: impl Fn(&str, &str, Act) -> Result<(), CommandError> + Send + Sync + 'static,
+        metrics: Metrics,
+    ) -> Self {
         let (stalls, scrape) = Default::default();
-        Self { status: Arc::new(status), metrics, stalls, scrape }
+        Self { status: Arc::new(status), command: Arc::new(command), metrics, stalls, scrape }
     }
 
     /// The gateway's status, with what only a look at successive ones can tell.
@@ -64,7 +82,11 @@ impl App {
 /// Everything the admin listener serves.
 pub fn router(app: App, config: &config::Admin) -> Router {
     let door = Arc::new(door::Door::new(config));
-    // Whatever changes something gets a router of its own, layered with the role that it needs.
+    // What changes something stands apart, behind the role that it needs.
+    let operator = Router::new()
+        .route("/api/v1/routes/{route}/lanes/{sink}/{command}", post(lanes::command))
+        .method_not_allowed_fallback(error::method_not_allowed)
+        .layer(from_fn_with_state((Arc::clone(&door), Role::Operator), door::check_token));
     let viewer = Router::new()
         .merge(probes::router(probes::Detail::Words))
         .route("/api/v1/routes", get(routes::list))
@@ -72,7 +94,7 @@ pub fn router(app: App, config: &config::Admin) -> Router {
         .fallback(error::not_found)
         .method_not_allowed_fallback(error::method_not_allowed)
         .layer(from_fn_with_state((Arc::clone(&door), Role::Viewer), door::check_token));
-    finish(viewer.layer(from_fn_with_state(door, door::check_origin)), app)
+    finish(viewer.merge(operator).layer(from_fn_with_state(door, door::check_origin)), app)
 }
 
 /// What the probes' listener serves, to anyone: `/livez`, `/readyz` and `/metrics`.

@@ -2,12 +2,15 @@
 
 pub mod check;
 pub mod exit;
+mod lane;
 pub mod out;
+mod remote;
 mod run;
 pub mod screen;
 pub mod signals;
 pub mod status;
 pub mod table;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -33,6 +36,14 @@ enum Command {
     Schema,
     /// Show the lanes of a running gateway.
     Status(status::StatusArgs),
+    /// Open a lane that halted anew, at its checkpoint.
+    Resume(lane::LaneArgs),
+    /// Let a lane go on without the record that halted it, which becomes a dead letter.
+    Skip(lane::LaneArgs),
+    /// Read a route's topic again, and compare its tables with what it says.
+    Verify(verify::VerifyArgs),
+    /// Bring a table in step with its topic again, whatever it holds.
+    Reset(lane::ResetArgs),
 }
 
 /// What was asked for was not done, or not wholly.
@@ -48,6 +59,10 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Schema => schema(),
         Command::Status(args) => status::run(&args),
+        Command::Resume(args) => lane::resume(&args),
+        Command::Skip(args) => lane::skip(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Reset(args) => lane::reset(&args),
     };
     result.unwrap_or_else(|error| {
         out::complain(format_args!("error: {error:#}\n"));

@@ -6,10 +6,10 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::checkpoint::Ticket;
-use crate::record::{Batch, NextOffset, Record};
+use crate::record::{Batch, NextOffset, Record, TopicPartition};
 
 /// Which received records a delivery stands for; the sink gives it back as the acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,5 +261,49 @@ impl Assignments {
 
     pub fn remove(&self, assignment: u64) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&assignment);
+    }
+}
+
+/// The records that become dead letters, whatever the policy for them says.
+#[derive(Clone, Debug)]
+pub enum Skips {
+    /// Those before which the lane would halt, and of which an operator said so.
+    These(Arc<Mutex<BTreeSet<(TopicPartition, i64)>>>),
+    /// Of a lane that is to come to the end, and to tell of each record that is rejected.
+    All,
+}
+
+impl Default for Skips {
+    fn default() -> Self {
+        Self::These(Arc::default())
+    }
+}
+
+impl Skips {
+    pub fn insert(&self, partition: TopicPartition, offset: i64) {
+        if let Self::These(skips) = self {
+            skips.lock().unwrap_or_else(PoisonError::into_inner).insert((partition, offset));
+        }
+    }
+
+    /// Whether `policy` may mean something else for some record.
+    pub fn concern(&self, policy: OnError) -> bool {
+        match self {
+            Self::These(_) => policy == OnError::Halt,
+            Self::All => policy != OnError::DeadLetter,
+        }
+    }
+
+    /// What `policy` means for the record at `offset`.
+    pub fn apply(&self, policy: OnError, partition: &TopicPartition, offset: i64) -> OnError {
+        let skipped = self.concern(policy)
+            && match self {
+                Self::These(skips) => {
+                    let skips = skips.lock().unwrap_or_else(PoisonError::into_inner);
+                    skips.contains(&(partition.clone(), offset))
+                }
+                Self::All => true,
+            };
+        if skipped { OnError::DeadLetter } else { policy }
     }
 }

@@ -96,7 +96,7 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let gateway = Gateway::start(plan, data_dir, runtime.handle())?;
     let handle = gateway.handle().clone();
     let status = move || handle.status();
-    let app = App::new(status.clone(), gateway.handle().metrics().clone());
+    let app = App::of(gateway.handle());
     runtime.spawn(async move { admin::serve(listeners, app, &admin, std::future::pending()).await });
 
     if args.once {

@@ -77,6 +77,8 @@ pub enum Reason {
     ClockWentBack,
     /// A database from before this was kept.
     Unknown,
+    /// An operator asked for it.
+    Asked,
 }
 
 impl std::fmt::Display for Reason {
@@ -88,6 +90,7 @@ impl std::fmt::Display for Reason {
             Self::Late => "it took longer than `delete.retention.ms` to catch up, so that deletes may be missed",
             Self::ClockWentBack => "the clock went back, so that it is not known for how long nothing was read",
             Self::Unknown => "it is not known when the rows were last complete",
+            Self::Asked => "the rows are swept on demand",
         })
     }
 }

@@ -1,5 +1,6 @@
 //! The set of running lanes: start, look at, stop.
 
+pub mod copy;
 pub mod data_dir;
 pub mod lock;
 pub mod status;
@@ -13,9 +14,11 @@ use anyhow::Context as _;
 use self::data_dir::DataDir;
 use self::status::{LaneState, Memory, RouteStatus, Status};
 use crate::config::{self, Config, SinkKind};
+use crate::delivery::Skips;
 use crate::metrics::Metrics;
 use crate::plugin::Chain;
-use crate::route::{Lane, LaneName, Shown};
+pub use crate::route::{Act, Refused};
+use crate::route::{Commands, Lane, LaneName, Shown};
 use crate::stop::Stop;
 
 /// How much longer than its grace time a lane may take to end before it is left behind.
@@ -51,7 +54,24 @@ struct Inner {
 struct Route {
     config: Arc<config::Route>,
     plugins: Vec<String>,
-    lanes: Vec<Arc<Shown>>,
+    lanes: Vec<RunningLane>,
+}
+
+/// A lane as others see it.
+struct RunningLane {
+    shown: Arc<Shown>,
+    commands: Commands,
+}
+
+/// Why a command was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    #[error("there is no route `{route}`; the routes are {known}")]
+    UnknownRoute { route: String, known: String },
+    #[error("route `{route}` has no sink `{sink}`; its sinks are {known}")]
+    UnknownSink { route: String, sink: String, known: String },
+    #[error("{lane}: {reason}")]
+    Refused { lane: String, reason: Refused },
 }
 
 impl Gateway {
@@ -73,6 +93,7 @@ impl Gateway {
                 let name = LaneName { route: route.name.clone(), sink: sink.name.clone() };
                 let dead_letters = route.dead_letter.for_lane(&sink.name).display().to_string();
                 let shown = Arc::new(Shown::new(name, kind(&sink.kind), dead_letters, lane_metrics.clone()));
+                let (commands, taken) = Commands::new();
                 let lane = Lane {
                     route: Arc::clone(route),
                     sink: Arc::clone(sink),
@@ -81,6 +102,9 @@ impl Gateway {
                     metrics: lane_metrics,
                     shown: Arc::clone(&shown),
                     runtime: runtime.clone(),
+                    commands: taken,
+                    skips: Skips::default(),
+                    commits: true,
                     stop: stop.clone(),
                     grace: config.shutdown_grace,
                 };
@@ -89,7 +113,7 @@ impl Gateway {
                     .spawn(move || lane.run())
                     .context("cannot start a lane's thread")?;
                 threads.push(thread);
-                lanes.push(shown);
+                lanes.push(RunningLane { shown, commands });
             }
             routes.push(Route { config: Arc::clone(route), plugins: names(&chain), lanes });
         }
@@ -136,7 +160,7 @@ impl Handle {
             name: route.config.name.clone(),
             readiness: route.config.readiness,
             plugins: route.plugins.clone(),
-            lanes: route.lanes.iter().map(|lane| lane.status()).collect(),
+            lanes: route.lanes.iter().map(|lane| lane.shown.status()).collect(),
         });
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -148,14 +172,34 @@ impl Handle {
 
     /// Whether every lane has delivered its snapshot, or has halted and never will.
     pub fn is_settled(&self) -> bool {
-        let mut lanes = self.0.routes.iter().flat_map(|route| &route.lanes);
-        lanes.all(|lane| matches!(lane.state(), LaneState::Live | LaneState::Halted))
+        self.lanes().all(|lane| matches!(lane.state(), LaneState::Live | LaneState::Halted))
     }
 
     /// The lanes that halted, with the reason.
     pub fn halted(&self) -> Vec<(String, String)> {
-        let lanes = self.0.routes.iter().flat_map(|route| &route.lanes);
-        lanes.filter_map(|lane| Some((lane.name().to_string(), lane.status().halt?.reason))).collect()
+        self.lanes().filter_map(|lane| Some((lane.name().to_string(), lane.status().halt?.reason))).collect()
+    }
+
+    fn lanes(&self) -> impl Iterator<Item = &Shown> {
+        self.0.routes.iter().flat_map(|route| &route.lanes).map(|lane| &*lane.shown)
+    }
+
+    /// Has a lane do something, and waits until it has begun.
+    ///
+    /// # Errors
+    /// When there is no such lane, or it refuses.
+    pub fn command(&self, route: &str, sink: &str, act: Act) -> Result<(), CommandError> {
+        let listed = |names: Vec<&str>| format!("`{}`", names.join("`, `"));
+        let Some(found) = self.0.routes.iter().find(|candidate| candidate.config.name == route) else {
+            let known = listed(self.0.routes.iter().map(|route| &*route.config.name).collect());
+            return Err(CommandError::UnknownRoute { route: route.to_owned(), known });
+        };
+        let Some(lane) = found.lanes.iter().find(|lane| lane.shown.name().sink == sink) else {
+            let known = listed(found.lanes.iter().map(|lane| &*lane.shown.name().sink).collect());
+            return Err(CommandError::UnknownSink { route: route.to_owned(), sink: sink.to_owned(), known });
+        };
+        let refused = |reason| CommandError::Refused { lane: lane.shown.name().to_string(), reason };
+        lane.commands.ask(act).map_err(refused)
     }
 }
 

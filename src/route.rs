@@ -8,6 +8,7 @@
 //! budget allows, it does not drain the source, and goes on answering the source's events.
 
 mod assigned;
+mod command;
 mod fresh;
 mod shown;
 mod worker;
@@ -18,11 +19,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 
 use self::assigned::Partitions;
+pub use self::command::{Act, Command, Commands, Refused};
 use self::fresh::Fresh;
 pub use self::shown::{LaneName, Shown};
 use self::worker::Workers;
 use crate::config::{self, SinkKind};
-use crate::delivery::{Assignments, Delivery, Hold, InHand, Span};
+use crate::delivery::{Assignments, Delivery, Hold, InHand, Skips, Span};
 use crate::freshness;
 use crate::gateway::status::LaneState;
 use crate::metrics::{ErrorKind, LaneMetrics};
@@ -56,6 +58,7 @@ const MAX_HTTP_RECORDS: usize = 64;
 const COMMIT_RESERVE: Duration = Duration::from_secs(2);
 
 /// What a lane is made of.
+#[derive(Clone)]
 pub struct Lane {
     pub route: Arc<config::Route>,
     pub sink: Arc<config::Sink>,
@@ -64,26 +67,71 @@ pub struct Lane {
     pub metrics: LaneMetrics,
     pub shown: Arc<Shown>,
     pub runtime: tokio::runtime::Handle,
+    pub commands: crossbeam_channel::Receiver<Command>,
+    /// Records that were skipped by command, for as long as the process lives.
+    pub skips: Skips,
+    /// Whether the checkpoint is committed to the group. `false` = a lane that leaves no trace on the broker.
+    pub commits: bool,
     /// Begins the orderly end.
     pub stop: Stop,
     pub grace: Duration,
 }
 
+/// Why a lane's run is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Stopped,
+    /// It is to be opened anew, at its checkpoint.
+    Resumed,
+}
+
 impl Lane {
     /// Runs until the stop signal. A lane that cannot open its sink or its source, or that meets a record it must not pass,
-    /// halts: it shows where and why and waits for the stop; other lanes go on.
+    /// halts: it shows where and why and waits for the stop or for a command; other lanes go on.
     pub fn run(self) {
-        let stop = self.stop.clone();
-        let shown = Arc::clone(&self.shown);
-        match Running::open(self) {
-            Ok(running) => running.run(),
-            Err(error) => {
-                let reason = format!("{error:#}");
-                tracing::error!(lane = %shown.name(), reason, "lane cannot start");
-                shown.halt(Halt { topic: None, partition: None, offset: None, stage: "start".to_owned(), reason });
-                while !stop.wait(Duration::from_secs(3600)) {}
+        loop {
+            let end = match Running::open(self.clone()) {
+                Ok(running) => running.run(),
+                Err(error) => self.cannot_start(&error),
+            };
+            match end {
+                End::Stopped => break,
+                End::Resumed => self.shown.resume(),
             }
         }
+        self.shown.stopped();
+    }
+
+    fn cannot_start(&self, error: &anyhow::Error) -> End {
+        let reason = format!("{error:#}");
+        tracing::error!(lane = %self.shown.name(), reason, "lane cannot start");
+        let halt = Halt::of("start", reason);
+        self.shown.halt(halt.clone());
+        while !self.stop.wait(POLL_WAIT) {
+            let Ok(command) = self.commands.try_recv() else { continue };
+            if let Some(end) = self.obey_while_halted(command, &halt) {
+                return end;
+            }
+        }
+        End::Stopped
+    }
+
+    /// What a halted lane does. Returns how that ends its run.
+    fn obey_while_halted(&self, command: Command, halt: &Halt) -> Option<End> {
+        let (answer, end) = match (command.act, halt.culprit()) {
+            (Act::Skip, Some((partition, offset))) => {
+                tracing::warn!(lane = %self.shown.name(), %partition, offset, "record is skipped by command");
+                self.skips.insert(partition, offset);
+                (Ok(()), Some(End::Resumed))
+            }
+            (Act::Skip, None) => {
+                (Err(Refused(format!("no record is to blame that could be skipped; it halted at {halt}"))), None)
+            }
+            (Act::Resume, _) => (Ok(()), Some(End::Resumed)),
+            (Act::Sweep, _) => (Err(Refused(format!("the lane is halted, and has to be resumed first: {halt}"))), None),
+        };
+        command.answer(answer);
+        end
     }
 }
 
@@ -106,7 +154,7 @@ struct Running {
     abandon: Stop,
     next_commit: Instant,
     next_recommit: Instant,
-    halted: bool,
+    halted: Option<Halt>,
 }
 
 impl Running {
@@ -120,6 +168,7 @@ impl Running {
             sink: Arc::clone(&lane.sink),
             dead_letters: lane.route.dead_letter.for_lane(&lane.sink.name),
             assignments: assignments.clone(),
+            skips: lane.skips.clone(),
             metrics: lane.metrics.clone(),
             waiting: Arc::new(move |why| shown.sink_waits(why)),
             under_way: Arc::clone(&lane.shown.under_way),
@@ -152,21 +201,62 @@ impl Running {
             abandon,
             next_commit: now + COMMIT_INTERVAL,
             next_recommit: now + RECOMMIT_INTERVAL,
-            halted: false,
+            halted: None,
             lane,
         })
     }
 
-    fn run(mut self) {
-        while !self.lane.stop.is_set() {
+    fn run(mut self) -> End {
+        let end = loop {
+            if self.lane.stop.is_set() {
+                break End::Stopped;
+            }
             self.take_receipts();
             self.answer_revocations();
             self.commit_when_due();
             self.judge();
             self.show();
             self.step();
-        }
+            if let Some(end) = self.obey() {
+                break end;
+            }
+        };
         self.finish();
+        end
+    }
+
+    /// Does what was asked for. Returns how that ends the run.
+    fn obey(&mut self) -> Option<End> {
+        let command = self.lane.commands.try_recv().ok()?;
+        if let Some(halt) = &self.halted {
+            return self.lane.obey_while_halted(command, halt);
+        }
+        let answer = match command.act {
+            Act::Resume | Act::Skip => Err(Refused("the lane is not halted".to_owned())),
+            Act::Sweep => self.sweep(),
+        };
+        command.answer(answer);
+        None
+    }
+
+    /// Begins a pass over the snapshot at whose end the rows that it does not hold are removed.
+    fn sweep(&mut self) -> Result<(), Refused> {
+        let Some(fresh) = &mut self.fresh else {
+            let why = match self.lane.sink.kind {
+                SinkKind::Sqlite(_) => {
+                    "its source does not begin with the snapshot, so that no pass over it tells what is gone"
+                }
+                _ => "its sink cannot be swept: only a `sqlite` sink keeps what tells old rows from new ones",
+            };
+            return Err(Refused(why.to_owned()));
+        };
+        let partitions: Vec<_> = self.partitions.iter().map(|(partition, _)| partition.clone()).collect();
+        if partitions.is_empty() {
+            return Err(Refused("no partition is assigned to it yet".to_owned()));
+        }
+        fresh.sweep(&partitions);
+        self.source.retake(&partitions);
+        Ok(())
     }
 
     /// One look at the source. Without room in hand, receipts are what is waited for.
@@ -197,13 +287,7 @@ impl Running {
             Ok(Event::Warning(warning)) => self.lane.shown.warn(warning),
             Err(error) => {
                 self.lane.metrics.error(ErrorKind::Source);
-                self.halt(Halt {
-                    topic: None,
-                    partition: None,
-                    offset: None,
-                    stage: "source".to_owned(),
-                    reason: format!("{error:#}"),
-                });
+                self.halt(Halt::of("source", format!("{error:#}")));
             }
         }
     }
@@ -212,7 +296,7 @@ impl Running {
         let bytes = self.lane.budget.in_hand.saturating_sub(self.in_hand.bytes());
         let batches = self.in_hand.batches();
         let room = batches + self.partitions.len() <= MAX_BATCHES || batches == 0;
-        if self.halted || bytes == 0 || !room || self.workers.is_backed_up() {
+        if self.halted.is_some() || bytes == 0 || !room || self.workers.is_backed_up() {
             return Demand::NONE;
         }
         let records = match self.lane.sink.kind {
@@ -256,14 +340,14 @@ impl Running {
 
     /// Nothing is fed, written or acknowledged from here on; events are still answered, so that the group keeps its member.
     fn halt(&mut self, halt: Halt) {
-        if self.halted {
+        if self.halted.is_some() {
             return;
         }
         tracing::error!(
             lane = %self.lane.shown.name(), stage = halt.stage, reason = halt.reason,
             topic = halt.topic, partition = halt.partition, offset = halt.offset, "lane halted"
         );
-        self.halted = true;
+        self.halted = Some(halt.clone());
         self.partitions.iter().for_each(|(_, assigned)| self.assignments.remove(assigned.id));
         self.abandon.set();
         self.lane.shown.halt(halt);
@@ -300,7 +384,7 @@ impl Running {
         for (partition, start) in starts {
             tracing::debug!(lane = %self.lane.shown.name(), %partition, start = start.map(|s| s.0), "partition assigned");
             let id = self.partitions.insert(partition.clone(), *start, self.workers.count());
-            if !self.halted {
+            if self.halted.is_none() {
                 self.assignments.insert(id);
             }
         }
@@ -330,7 +414,7 @@ impl Running {
     fn answer_revocations(&mut self) {
         let now = Instant::now();
         while let Some((partitions, deadline)) = self.revoking.first() {
-            if *deadline > now && !self.halted && !self.partitions.are_idle(partitions) {
+            if *deadline > now && self.halted.is_none() && !self.partitions.are_idle(partitions) {
                 return;
             }
             let (partitions, _) = self.revoking.remove(0);
@@ -399,7 +483,7 @@ impl Running {
     }
 
     fn commit(&mut self, heads: Vec<(TopicPartition, NextOffset)>, mode: CommitMode) {
-        if heads.is_empty() {
+        if heads.is_empty() || !self.lane.commits {
             return;
         }
         self.lane.metrics.commits.inc();
@@ -414,7 +498,7 @@ impl Running {
 
     /// Sees to it that no delete is missed.
     fn judge(&mut self) {
-        let Some(fresh) = self.fresh.as_mut().filter(|_| !self.halted) else { return };
+        let Some(fresh) = self.fresh.as_mut().filter(|_| self.halted.is_none()) else { return };
         let mut again = Vec::new();
         for (partition, assigned) in self.partitions.iter_mut() {
             if fresh.finished(partition, assigned.checkpoint.head()) {
@@ -434,7 +518,7 @@ impl Running {
     }
 
     fn show(&mut self) {
-        let state = if self.halted {
+        let state = if self.halted.is_some() {
             LaneState::Halted
         } else if !self.was_assigned {
             LaneState::Starting
@@ -449,7 +533,7 @@ impl Running {
     fn finish(mut self) {
         let end = Instant::now() + self.lane.grace;
         let drained_by = end.checked_sub(COMMIT_RESERVE.min(self.lane.grace / 2)).unwrap_or(end);
-        while !self.halted && !self.partitions.all_idle() && Instant::now() < drained_by {
+        while self.halted.is_none() && !self.partitions.all_idle() && Instant::now() < drained_by {
             if let Ok(receipt) = self.receipts.recv_timeout(POLL_WAIT) {
                 self.receipt(receipt);
             }
@@ -472,7 +556,6 @@ impl Running {
             tracing::warn!(lane = %self.lane.shown.name(), "the sink did not end in time");
         }
         self.source.close(left(end));
-        self.lane.shown.stopped();
     }
 
     fn drain_timeout(&self) -> Duration {

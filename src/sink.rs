@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::config::{Sink, SinkKind};
-use crate::delivery::{Assignments, Delivery, Fate, OnError, Rejection, Span, Stage};
+use crate::delivery::{Assignments, Delivery, Fate, OnError, Rejection, Skips, Span};
 use crate::freshness::Kept;
 use crate::metrics::LaneMetrics;
 use crate::record::{NextOffset, TopicPartition};
@@ -33,6 +33,7 @@ mod testing;
 mod under_way;
 mod wait;
 
+pub use sqlite::{Comparison, Difference, Kind, Report};
 pub use under_way::UnderWay;
 
 use ledger::{Entry, Ledger, Order};
@@ -48,6 +49,7 @@ pub struct Context {
     /// The lane's dead letters.
     pub dead_letters: PathBuf,
     pub assignments: Assignments,
+    pub skips: Skips,
     pub metrics: LaneMetrics,
     /// Shows what the sink is waiting for, and ends with `None` when it goes on.
     pub waiting: Arc<dyn Fn(Option<String>) + Send + Sync>,
@@ -223,6 +225,9 @@ pub struct Halt {
     /// `key`, `plugin mask 1.2.0`, `sink`.
     pub stage: String,
     pub reason: String,
+    /// A record is to blame, by a policy that halts: the lane can go on without it.
+    #[serde(default)]
+    pub skippable: bool,
 }
 
 impl std::fmt::Display for Halt {
@@ -243,34 +248,64 @@ impl std::fmt::Display for Halt {
 }
 
 impl Halt {
-    /// A halt before the record at `offset`.
-    pub fn at(partition: &TopicPartition, offset: i64, stage: impl ToString, reason: impl Into<String>) -> Self {
+    /// A halt that no record is to blame for.
+    pub fn of(stage: impl ToString, reason: impl Into<String>) -> Self {
+        Self {
+            topic: None,
+            partition: None,
+            offset: None,
+            stage: stage.to_string(),
+            reason: reason.into(),
+            skippable: false,
+        }
+    }
+
+    /// A halt before the record at `offset`, whoever is to blame.
+    pub fn before(partition: &TopicPartition, offset: i64, stage: impl ToString, reason: impl Into<String>) -> Self {
         Self {
             topic: Some(partition.topic.to_string()),
             partition: Some(partition.partition),
             offset: Some(offset),
-            stage: stage.to_string(),
-            reason: reason.into(),
+            ..Self::of(stage, reason)
         }
     }
 
-    /// A halt that no record is to blame for.
-    fn of_sink(reason: impl Into<String>) -> Self {
-        Self { topic: None, partition: None, offset: None, stage: Stage::Sink.to_string(), reason: reason.into() }
+    /// A halt that the policy demands for the record at `offset`.
+    pub fn by(partition: &TopicPartition, offset: i64, stage: impl ToString, reason: impl Into<String>) -> Self {
+        Self { skippable: true, ..Self::before(partition, offset, stage, reason) }
     }
 
-    /// Cuts `delivery` before the first record that is rejected by a policy which halts, and tells where that is. What was
-    /// before it is still to be delivered, if there is anything.
-    fn cut(delivery: &mut Delivery) -> Option<Self> {
-        let halts = |fate: &Fate| matches!(fate, Fate::Reject(Rejection { policy: OnError::Halt, .. }));
+    /// The record to blame.
+    pub fn culprit(&self) -> Option<(TopicPartition, i64)> {
+        let partition = TopicPartition::new(self.topic.as_deref()?, self.partition?);
+        Some((partition, self.offset?)).filter(|_| self.skippable)
+    }
+
+    /// Cuts `delivery` before the first record that is rejected by a policy which halts, and is not skipped, and tells where
+    /// that is. What was before it is still to be delivered, if there is anything.
+    fn cut(delivery: &mut Delivery, skips: &Skips) -> Option<Self> {
+        let concerned = |fate: &Fate| matches!(fate, Fate::Reject(rejection) if skips.concern(rejection.policy));
         // Most deliveries reject nothing, and looking at fates costs less than looking at records.
-        if !delivery.fates().any(halts) {
+        if !delivery.fates().any(concerned) {
             return None;
         }
-        let output = delivery.outputs().find(|output| halts(output.fate))?;
-        let Fate::Reject(rejection) = output.fate else { return None };
-        let halt = Self::at(delivery.input().partition(), output.origin.offset, &rejection.stage, &rejection.cause);
-        let origin = output.origin_index;
+        let partition = delivery.input().partition().clone();
+        let mut skipped = Vec::new();
+        let mut halt = None;
+        for (row, output) in delivery.outputs().enumerate() {
+            let Fate::Reject(rejection) = output.fate else { continue };
+            match skips.apply(rejection.policy, &partition, output.origin.offset) {
+                OnError::Halt => {
+                    let by = Self::by(&partition, output.origin.offset, &rejection.stage, &rejection.cause);
+                    halt = Some((output.origin_index, by));
+                    break;
+                }
+                policy if policy != rejection.policy => skipped.push((row, Rejection { policy, ..rejection.clone() })),
+                _ => {}
+            }
+        }
+        skipped.into_iter().for_each(|(row, rejection)| delivery.set_fate(row, Fate::Reject(rejection)));
+        let (origin, halt) = halt?;
         delivery.cut_before(origin);
         Some(halt)
     }

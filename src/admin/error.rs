@@ -5,16 +5,24 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use super::json::Json;
+use crate::gateway::CommandError;
 
 /// An answer that is not the one that was asked for.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    #[error("there is nothing at this address; `/api/v1/routes`, `/livez`, `/readyz` and `/metrics` are served")]
+    #[error(
+        "there is nothing at this address; `/livez`, `/readyz`, `/metrics`, `/api/v1/routes` and \
+         `/api/v1/routes/ROUTE/lanes/SINK/` with `resume`, `skip` or `sweep` are served"
+    )]
     NotFound,
-    #[error("only GET and HEAD are served here")]
+    #[error("what is only shown takes GET and HEAD; a lane's command takes POST")]
     MethodNotAllowed,
     #[error("there is no route `{route}`; the routes are {known}")]
     UnknownRoute { route: String, known: String },
+    #[error("route `{route}` has no sink `{sink}`; its sinks are {known}")]
+    UnknownSink { route: String, sink: String, known: String },
+    #[error("{0}")]
+    Refused(String),
     #[error("{0}")]
     BadRequest(String),
     #[error(
@@ -59,6 +67,8 @@ impl Problem {
             Self::NotFound => (StatusCode::NOT_FOUND, "not_found", "nothing here"),
             Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "method not served"),
             Self::UnknownRoute { .. } => (StatusCode::NOT_FOUND, "unknown_route", "unknown route"),
+            Self::UnknownSink { .. } => (StatusCode::NOT_FOUND, "unknown_sink", "unknown sink"),
+            Self::Refused(_) => (StatusCode::CONFLICT, "refused", "the lane refuses"),
             Self::BadRequest(_) => (StatusCode::BAD_REQUEST, "bad_request", "request not understood"),
             Self::HostNotAllowed { .. } => (StatusCode::MISDIRECTED_REQUEST, "host_not_allowed", "host not allowed"),
             Self::OriginNotAllowed { .. } => (StatusCode::FORBIDDEN, "origin_not_allowed", "origin not allowed"),
@@ -68,6 +78,16 @@ impl Problem {
             Self::BodyTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "body too large"),
             Self::Timeout { .. } => (StatusCode::SERVICE_UNAVAILABLE, "timeout", "request took too long"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "internal error"),
+        }
+    }
+}
+
+impl From<CommandError> for Problem {
+    fn from(error: CommandError) -> Self {
+        match error {
+            CommandError::UnknownRoute { route, known } => Self::UnknownRoute { route, known },
+            CommandError::UnknownSink { route, sink, known } => Self::UnknownSink { route, sink, known },
+            CommandError::Refused { .. } => Self::Refused(error.to_string()),
         }
     }
 }
@@ -107,6 +127,8 @@ mod tests {
         for problem in [
             Problem::NotFound,
             Problem::UnknownRoute { route: text(), known: text() },
+            Problem::UnknownSink { route: text(), sink: text(), known: text() },
+            Problem::Refused(text()),
             Problem::MethodNotAllowed,
             Problem::BadRequest(text()),
             Problem::HostNotAllowed { host: text() },
@@ -123,6 +145,7 @@ mod tests {
             assert!(page.contains(&row), "`{row}` is not in docs/reference/admin.md");
             described += 1;
         }
-        assert_eq!(page.matches("| `").count() - page.matches("| `GET").count(), described, "no row is left over");
+        let rows = |start: &str| page.matches(start).count();
+        assert_eq!(rows("| `") - rows("| `GET") - rows("| `POST"), described, "no row is left over");
     }
 }

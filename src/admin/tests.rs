@@ -8,11 +8,27 @@ use crate::config::{Admin, Token};
 use crate::gateway::status::{LaneState, samples};
 use crate::secret::Secret;
 
+/// As a lane that is not halted does.
+fn command(route: &str, sink: &str, act: Act) -> Result<(), CommandError> {
+    match (route, sink, act) {
+        ("profiles", "read_model", Act::Sweep) => Ok(()),
+        ("profiles", "read_model", _) => {
+            let reason = crate::gateway::Refused("the lane is not halted".to_owned());
+            Err(CommandError::Refused { lane: "profiles.read_model".to_owned(), reason })
+        }
+        ("profiles", ..) => {
+            let (route, sink, known) = (route.to_owned(), sink.to_owned(), "`read_model`".to_owned());
+            Err(CommandError::UnknownSink { route, sink, known })
+        }
+        _ => Err(CommandError::UnknownRoute { route: route.to_owned(), known: "`profiles`".to_owned() }),
+    }
+}
+
 fn app(lanes: Vec<crate::gateway::status::LaneStatus>) -> App {
     let status = samples::status(lanes);
     let metrics = Metrics::new();
     metrics.lane("profiles", "read_model");
-    App::new(move || status.clone(), metrics)
+    App::new(move || status.clone(), command, metrics)
 }
 
 fn live() -> App {
@@ -283,4 +299,36 @@ fn each_reason_not_to_listen_has_its_advice() {
          `admin.probes` takes another one, such as 8080"
     );
     assert_eq!(says(OutOfMemory), "cannot listen on `192.0.2.1:80` (`admin.probes`): out of memory");
+}
+
+#[tokio::test]
+async fn a_lane_is_commanded_by_operators_of_the_same_site_only() {
+    let post = async |config: &Admin, path: &str, headers: &[(&str, &str)]| {
+        let path = format!("/api/v1/routes/{path}");
+        send(router(live(), config), "POST", &path, &[&[("host", "localhost:8080")], headers].concat()).await
+    };
+    let open = config("127.0.0.1:8080", &[]);
+    let accepted = post(&open, "profiles/lanes/read_model/sweep", &[]).await;
+    assert_eq!(accepted.status, StatusCode::ACCEPTED);
+    assert_eq!(accepted.json()["command"], "sweep");
+    for (path, status, code) in [
+        ("profiles/lanes/read_model/resume", StatusCode::CONFLICT, "refused"),
+        ("profiles/lanes/read_model/skip", StatusCode::CONFLICT, "refused"),
+        ("profiles/lanes/read_model/drop", StatusCode::NOT_FOUND, "not_found"),
+        ("profiles/lanes/crm/resume", StatusCode::NOT_FOUND, "unknown_sink"),
+        ("orders/lanes/crm/resume", StatusCode::NOT_FOUND, "unknown_route"),
+        ("%ff/lanes/crm/resume", StatusCode::BAD_REQUEST, "bad_request"),
+    ] {
+        assert_problem(&post(&open, path, &[]).await, status, code);
+    }
+    let sweep = "profiles/lanes/read_model/sweep";
+    let foreign = post(&open, sweep, &[("origin", "http://evil.example")]).await;
+    assert_problem(&foreign, StatusCode::FORBIDDEN, "origin_not_allowed");
+    let roles = config("127.0.0.1:8080", &[("view", Role::Viewer), ("operate", Role::Operator)]);
+    assert_problem(&post(&roles, sweep, &[]).await, StatusCode::UNAUTHORIZED, "token_missing");
+    let viewer = post(&roles, sweep, &[("authorization", "Bearer view")]).await;
+    assert_problem(&viewer, StatusCode::FORBIDDEN, "role_too_low");
+    assert_eq!(post(&roles, sweep, &[("authorization", "Bearer operate")]).await.status, StatusCode::ACCEPTED);
+    let shown = get(live(), "/api/v1/routes/profiles/lanes/read_model/sweep").await;
+    assert_problem(&shown, StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed");
 }

@@ -60,13 +60,7 @@ async fn serve(plan: Plan, once: bool) -> anyhow::Result<ExitCode> {
     let handle = gateway.handle().clone();
     tracing::info!(%address, "admin server listens");
     tell_address(&data_path, address);
-    let app = App::new(
-        {
-            let handle = handle.clone();
-            move || handle.status()
-        },
-        handle.metrics().clone(),
-    );
+    let app = App::of(&handle);
     let server = tokio::spawn(async move { admin::serve(listeners, app, &admin, std::future::pending()).await });
     tokio::select! {
         signal = signals.next() => tracing::info!(%signal, "{}", signals::draining(&gateway)),

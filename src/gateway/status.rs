@@ -188,6 +188,7 @@ pub mod samples {
             offset: Some(5),
             stage: "sink".to_owned(),
             reason: "the disk is full".to_owned(),
+            skippable: false,
         }
     }
 

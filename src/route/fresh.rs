@@ -1,7 +1,7 @@
 //! Of a lane whose sink has a ledger: where each partition begins, and whether its rows may hold a key whose delete was
 //! missed. The rules are those of [`crate::freshness`].
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crossbeam_channel::Sender;
 
@@ -26,6 +26,8 @@ pub struct Fresh {
     sweeps: VecDeque<TopicPartition>,
     sweeping: bool,
     told: BTreeMap<TopicPartition, Reason>,
+    /// Partitions that an operator wants to be read anew, whatever is known of them.
+    asked: BTreeSet<TopicPartition>,
 }
 
 /// What became known, in words for the log.
@@ -48,6 +50,7 @@ impl Fresh {
             sweeps: VecDeque::new(),
             sweeping: false,
             told: BTreeMap::new(),
+            asked: BTreeSet::new(),
         }
     }
 
@@ -80,7 +83,11 @@ impl Fresh {
                 starts.push((partition.clone(), kept.map(|kept| kept.next)));
                 continue;
             };
-            let start = freshness::start(kept, &log, self.clock.now());
+            let start = match freshness::start(kept, &log, self.clock.now()) {
+                Start::Resume if self.asked.contains(&partition) => Start::Rebuild(Reason::Asked),
+                start => start,
+            };
+            self.asked.remove(&partition);
             let (kept, state) = Freshness::begin(kept, &log, start);
             starts.push((partition.clone(), Some(kept.next)));
             decided.push((partition.clone(), start));
@@ -178,6 +185,11 @@ impl Fresh {
         None
     }
 
+    /// These partitions are to be read anew when they are assigned next.
+    pub fn sweep(&mut self, partitions: &[TopicPartition]) {
+        self.asked.extend(partitions.iter().cloned());
+    }
+
     /// The partition goes, finished below `head`.
     pub fn release(&mut self, partition: &TopicPartition, head: Option<NextOffset>) {
         self.states.remove(partition);
@@ -253,6 +265,21 @@ mod tests {
             vec![(partition(0), Some(NextOffset(4))), (partition(1), Some(NextOffset(0))), (partition(2), None)];
         assert_eq!(fresh.entered(Entry::Begun), Some(starts));
         assert_eq!(fresh.logs(vec![log(2, "old", 1)], |_| true), [partition(2)], "it has to begin again");
+    }
+
+    #[test]
+    fn a_partition_is_read_anew_once_for_each_time_that_it_is_asked_for() {
+        let (mut fresh, _orders) = fresh(BTreeMap::from([(partition(0), kept(1))]));
+        fresh.sweep(&[partition(0), partition(1)]);
+        for expected in [Start::Rebuild(Reason::Asked), Start::Resume] {
+            fresh.logs(vec![log(0, "old", 9), log(1, "old", 9)], |_| false);
+            let decided = fresh.begin(vec![partition(0)]);
+            assert_eq!(decided, [(partition(0), expected)]);
+            fresh.entered(Entry::Begun);
+            fresh.release(&partition(0), None);
+        }
+        fresh.logs(vec![log(1, "old", 9)], |_| false);
+        assert_eq!(fresh.begin(vec![partition(1)]), [(partition(1), Start::Build)], "nothing is kept of it");
     }
 
     #[test]

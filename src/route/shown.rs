@@ -108,6 +108,15 @@ impl Shown {
         inner.halt = Some(halt);
     }
 
+    /// It is opened anew.
+    pub fn resume(&self) {
+        let mut inner = self.lock();
+        tracing::info!(lane = %self.name, "lane is resumed");
+        inner.state = LaneState::Starting;
+        (inner.halt, inner.source, inner.plugin, inner.sink) = (None, None, None, None);
+        (inner.partitions, inner.in_hand, inner.refreshed) = (Vec::new(), 0, None);
+    }
+
     pub fn stopped(&self) {
         self.lock().state = LaneState::Stopped;
     }

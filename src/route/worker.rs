@@ -142,7 +142,7 @@ impl Drop for HaltOnPanic {
 }
 
 fn halt(receipts: &Sender<Receipt>, reason: String) {
-    let halt = Halt { topic: None, partition: None, offset: None, stage: "plugins".to_owned(), reason };
+    let halt = Halt::of("plugins", reason);
     // The lane reads receipts until it ends; when it has ended there is nobody to tell.
     receipts.send(Receipt::Halted(halt)).ok();
 }

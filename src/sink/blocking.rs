@@ -20,7 +20,7 @@ use super::retry::Backoff;
 use super::wait::Wait;
 use super::{Blocking, Context, Halt, Inlet, Receipt, Running, Way, WriteError};
 use crate::config::{OnDrop, OnReject, Retry};
-use crate::delivery::{Assignments, Delivery, Fate, OnError, Rejection, Stage};
+use crate::delivery::{Assignments, Delivery, Fate, OnError, Rejection, Skips, Stage};
 use crate::log;
 use crate::metrics::{ErrorKind, add_seconds};
 use crate::record::TopicPartition;
@@ -100,7 +100,7 @@ impl Driver {
     fn run(mut self) {
         let end = catch_unwind(AssertUnwindSafe(|| self.drive()));
         let end = end.unwrap_or_else(|panic| {
-            Err(End::Halted(Halt::of_sink(format!("the sink panicked: {}", panic_message(&*panic)))))
+            Err(End::Halted(Halt::of(Stage::Sink, format!("the sink panicked: {}", panic_message(&*panic)))))
         });
         self.wait.give_up(&self.context);
         if let Err(End::Halted(halt)) = end {
@@ -210,7 +210,7 @@ impl Driver {
         let mut backoff = Backoff::new(Retry { attempts: None, ..self.context.sink.retry });
         loop {
             let Some(ledger) = self.sink.ledger() else {
-                return Err(End::Halted(Halt::of_sink("the sink keeps no ledger")));
+                return Err(End::Halted(Halt::of(Stage::Sink, "the sink keeps no ledger")));
             };
             self.context.under_way.begin();
             let result = act(ledger);
@@ -225,7 +225,7 @@ impl Driver {
                         self.wait(delay)?;
                     }
                 }
-                Err(error) => return Err(End::Halted(Halt::of_sink(format!("{error:#}")))),
+                Err(error) => return Err(End::Halted(Halt::of(Stage::Sink, format!("{error:#}")))),
             }
         }
     }
@@ -237,7 +237,7 @@ impl Driver {
         let mut given_up = false;
         while !written && !given_up {
             group.keep_assigned(&self.context.assignments);
-            halt = group.cut_at_halt().or(halt);
+            halt = group.cut_at_halt(&self.context.skips).or(halt);
             self.keep_dead_letters(&mut group)?;
             if group.deliveries.is_empty() {
                 break;
@@ -246,7 +246,7 @@ impl Driver {
                 Written::All => written = true,
                 Written::Rejected => {}
                 Written::GaveUp => {
-                    halt = group.cut_at_halt().or(halt);
+                    halt = group.cut_at_halt(&self.context.skips).or(halt);
                     self.keep_dead_letters(&mut group)?;
                     given_up = true;
                 }
@@ -414,8 +414,8 @@ impl Group {
     }
 
     /// Cuts the group before the first record that halts the lane.
-    fn cut_at_halt(&mut self) -> Option<Halt> {
-        let halting = |(index, delivery): (usize, &mut Delivery)| Some((index, Halt::cut(delivery)?));
+    fn cut_at_halt(&mut self, skips: &Skips) -> Option<Halt> {
+        let halting = |(index, delivery): (usize, &mut Delivery)| Some((index, Halt::cut(delivery, skips)?));
         let (index, halt) = self.deliveries.iter_mut().enumerate().find_map(halting)?;
         let kept = index + usize::from(!self.deliveries[index].input().is_empty());
         self.deliveries.truncate(kept);
@@ -449,7 +449,7 @@ impl Group {
     /// Gives every row that the sink had still to act on to the policy; returns how many there were.
     fn give_up(&mut self, context: &Context, keeps_latest: bool, cause: &str, attempts: u32) -> u64 {
         let sink = &context.sink;
-        let mut changed = 0;
+        let (mut changed, mut stale) = (0, 0);
         for delivery in &mut self.deliveries {
             for row in 0..delivery.rows().len() {
                 let acts = match delivery.fate(row) {
@@ -458,14 +458,17 @@ impl Group {
                     Fate::Reject(_) => false,
                 };
                 if acts {
-                    let (cause, policy) = (cause.to_owned(), sink.on_error);
+                    let (input, origin) = (delivery.input(), delivery.origin_index(row) as usize);
+                    let policy = context.skips.apply(sink.on_error, input.partition(), input.offsets()[origin]);
+                    let cause = cause.to_owned();
                     delivery.set_fate(row, Fate::Reject(Rejection { stage: Stage::Sink, cause, policy, attempts }));
                     changed += 1;
+                    stale += u64::from(policy != OnError::Halt);
                 }
             }
         }
-        if keeps_latest && sink.on_reject == OnReject::Keep && sink.on_error != OnError::Halt {
-            context.metrics.stale.inc_by(changed);
+        if keeps_latest && sink.on_reject == OnReject::Keep {
+            context.metrics.stale.inc_by(stale);
         }
         changed
     }
@@ -477,8 +480,8 @@ impl Group {
             Some((delivery.input().partition(), record.offset))
         });
         match first {
-            Some((partition, offset)) => Halt::at(partition, offset, Stage::Sink, reason),
-            None => Halt::of_sink(reason),
+            Some((partition, offset)) => Halt::before(partition, offset, Stage::Sink, reason),
+            None => Halt::of(Stage::Sink, reason),
         }
     }
 }

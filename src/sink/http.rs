@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use super::blocking::panic_message;
 use super::{Context, Halt, Inlet, Running, Way};
 use crate::config::Http as Settings;
+use crate::delivery::Stage;
 
 mod exchange;
 mod gate;
@@ -41,7 +42,7 @@ pub fn start(context: Context, settings: &Settings) -> anyhow::Result<Running> {
         if let Err(error) = work.await
             && let Ok(panic) = error.try_into_panic()
         {
-            context.tell_halt(Halt::of_sink(format!("the sink panicked: {}", panic_message(&*panic))));
+            context.tell_halt(Halt::of(Stage::Sink, format!("the sink panicked: {}", panic_message(&*panic))));
         }
     });
     Ok(Running { positions: None, ledger: None, inlet: Inlet(Way::Task(inlet)), row_bytes: writer::ROW_BYTES, ended })

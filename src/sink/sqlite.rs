@@ -29,6 +29,7 @@ use crate::metrics::LaneMetrics;
 use crate::record::TopicPartition;
 
 mod columns;
+mod compare;
 mod files;
 mod ledger;
 mod plan;
@@ -37,6 +38,7 @@ mod statements;
 #[cfg(test)]
 mod tests;
 
+pub use compare::{Comparison, Difference, Kind, Report};
 use files::Files;
 use ledger::Generations;
 use plan::Plan;

@@ -10,7 +10,7 @@ use crossbeam_channel::Receiver;
 use super::{Context, Receipt};
 use crate::checkpoint::Checkpoint;
 use crate::config::{OnDrop, OnReject, Retry, Sink, SinkKind};
-use crate::delivery::{Assignments, Delivery, Fate, Hold, OnError, Rejection, Span, Stage};
+use crate::delivery::{Assignments, Delivery, Fate, Hold, OnError, Rejection, Skips, Span, Stage};
 use crate::metrics::Metrics;
 use crate::record::{Batch, NextOffset, TopicPartition};
 use crate::stop::Stop;
@@ -62,6 +62,7 @@ impl Lane {
             sink: Arc::new(sink),
             dead_letters: dir.join("dead.ndjson"),
             assignments: Assignments::default(),
+            skips: Skips::default(),
             metrics: Metrics::new().lane("r", "s"),
             waiting: Arc::new(move |wait| shown.lock().unwrap().push(wait)),
             under_way: Arc::default(),

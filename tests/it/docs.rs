@@ -251,5 +251,8 @@ fn every_command_and_option_in_the_readme_exists() {
         }
         named.insert(command[1].to_owned());
     }
-    assert_eq!(named.iter().map(String::as_str).collect::<Vec<_>>(), ["check", "demo", "run", "schema", "status"]);
+    assert_eq!(
+        named.iter().map(String::as_str).collect::<Vec<_>>(),
+        ["check", "demo", "reset", "resume", "run", "schema", "skip", "status", "verify"]
+    );
 }

@@ -19,9 +19,11 @@ mod source;
 
 mod deletes;
 mod failures;
+mod operate;
 mod positions;
 mod security;
 mod tombstones;
+mod verify;
 
 // At the size of every run, and at full size by `make verify-…`.
 mod crashes;

@@ -9,14 +9,26 @@ const WALLS: &[(&str, &[&str])] = &[
     ("rdkafka::", &["source/kafka.rs", "source/kafka/", "demo.rs", "demo/", "log.rs"]),
     ("axum::", &["admin.rs", "admin/", "demo.rs", "demo/", "sink/http"]),
     ("rusqlite::", &["sink/sqlite.rs", "sink/sqlite/", "demo.rs", "demo/"]),
-    ("reqwest::", &["sink/http.rs", "sink/http/", "cli/status.rs", "demo.rs", "demo/"]),
+    ("reqwest::", &["sink/http.rs", "sink/http/", "cli/remote.rs", "demo.rs", "demo/"]),
     ("clap::", &["cli.rs", "cli/", "demo.rs", "demo/"]),
     ("unsafe {", &["source/kafka/queue.rs", "source/kafka/topic_id.rs", "plugin/cache.rs", "cli/exit.rs"]),
     ("crate::source", &["source.rs", "source/", "route.rs", "route/", "config", "cli/check.rs"]),
     ("crate::sink", &["sink.rs", "sink/", "route.rs", "route/", "gateway/", "cli/"]),
-    ("crate::plugin", &["plugin.rs", "plugin/", "route.rs", "route/", "gateway.rs", "cli/check.rs"]),
+    (
+        "crate::plugin",
+        &[
+            "plugin.rs",
+            "plugin/",
+            "route.rs",
+            "route/",
+            "gateway.rs",
+            "gateway/copy.rs",
+            "cli/check.rs",
+            "cli/verify.rs",
+        ],
+    ),
     ("crate::admin", &["admin.rs", "admin/", "cli.rs", "cli/", "demo.rs", "demo/"]),
-    ("crate::route", &["route.rs", "route/", "gateway.rs"]),
+    ("crate::route", &["route.rs", "route/", "gateway.rs", "gateway/copy.rs"]),
 ];
 
 #[test]

@@ -138,7 +138,7 @@ impl Writer {
         if !self.context.assignments.contains(delivery.span.assignment) {
             return;
         }
-        if let Some(halt) = Halt::cut(&mut delivery) {
+        if let Some(halt) = Halt::cut(&mut delivery, &self.context.skips) {
             self.next_sequence += 1;
             self.halt_at(sequence + 1, halt);
             if delivery.input().is_empty() {
@@ -346,10 +346,10 @@ impl Writer {
             return;
         }
         metrics.rejected.inc();
-        let policy = sink.on_error;
+        let policy = self.context.skips.apply(sink.on_error, row.partition(), row.offset);
         if policy == OnError::Halt {
             // Only older versions may still be sent: `forget_lost` sees to that.
-            let halt = Halt::at(row.partition(), row.offset, Stage::Sink, cause);
+            let halt = Halt::by(row.partition(), row.offset, Stage::Sink, cause);
             self.queue.again(key);
             self.halt_at(row.sequence, halt);
             return;

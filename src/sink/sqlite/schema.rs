@@ -87,15 +87,26 @@ impl Schema {
     pub fn prepare(&self, connection: &Connection, path: &Path) -> anyhow::Result<()> {
         let shown = path.display();
         let failed = || format!("failed to read the tables of `{shown}`");
+        if has_table(connection, "_tidegate_meta").with_context(failed)? {
+            self.check(connection, path)?;
+            return ledger::add_columns(connection)
+                .with_context(|| format!("failed to add columns to the offsets of `{shown}`"));
+        }
+        if has_table(connection, &self.table).with_context(failed)? {
+            bail!(
+                "`{shown}` has a table `{}` that this gateway did not make; name another table or another file",
+                self.table
+            );
+        }
+        self.create(connection).with_context(|| format!("failed to make the tables of `{shown}`"))
+    }
+
+    /// Checks whether the tables of the database are those that the configuration asks for.
+    pub fn check(&self, connection: &Connection, path: &Path) -> anyhow::Result<()> {
+        let shown = path.display();
+        let failed = || format!("failed to read the tables of `{shown}`");
         if !has_table(connection, "_tidegate_meta").with_context(failed)? {
-            if has_table(connection, &self.table).with_context(failed)? {
-                bail!(
-                    "`{shown}` has a table `{}` that this gateway did not make; name another table or another file",
-                    self.table
-                );
-            }
-            self.create(connection).with_context(|| format!("failed to make the tables of `{shown}`"))?;
-            return Ok(());
+            bail!("`{shown}` was not made by a gateway");
         }
         let format = meta(connection, "format").with_context(failed)?;
         if format.as_deref() != Some(FORMAT) {
@@ -123,7 +134,7 @@ impl Schema {
                 differences.join("; ")
             );
         }
-        ledger::add_columns(connection).with_context(|| format!("failed to add columns to the offsets of `{shown}`"))
+        Ok(())
     }
 
     fn create(&self, connection: &Connection) -> rusqlite::Result<()> {

@@ -184,7 +184,7 @@ fn newer([topic, partition, offset, timestamp]: [&str; 4]) -> String {
 }
 
 /// Bytes as text where every client reads them as the same text, else as a blob. A NUL would end the text for many.
-fn bytes(bytes: &[u8]) -> ToSqlOutput<'_> {
+pub fn bytes(bytes: &[u8]) -> ToSqlOutput<'_> {
     let is_text = std::str::from_utf8(bytes).is_ok() && !bytes.contains(&0);
     ToSqlOutput::Borrowed(if is_text { ValueRef::Text(bytes) } else { ValueRef::Blob(bytes) })
 }

@@ -1,0 +1,39 @@
+//! What an operator has a lane do.
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::json::Json;
+use super::{App, Problem};
+use crate::gateway::Act;
+
+/// The lane has begun to do it.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accepted {
+    pub route: String,
+    pub sink: String,
+    /// `resume`, `skip` or `sweep`.
+    pub command: String,
+}
+
+pub async fn command(
+    State(app): State<App>,
+    path: Result<Path<(String, String, String)>, PathRejection>,
+) -> Result<(StatusCode, Json<Accepted>), Problem> {
+    let Path((route, sink, command)) =
+        path.map_err(|_| Problem::BadRequest("names are percent-encoded UTF-8".to_owned()))?;
+    let act = match &*command {
+        "resume" => Act::Resume,
+        "skip" => Act::Skip,
+        "sweep" => Act::Sweep,
+        _ => return Err(Problem::NotFound),
+    };
+    let ask = {
+        let (route, sink) = (route.clone(), sink.clone());
+        move || (app.command)(&route, &sink, act)
+    };
+    tokio::task::spawn_blocking(ask).await.map_err(|_| Problem::Internal)??;
+    Ok((StatusCode::ACCEPTED, Json(Accepted { route, sink, command })))
+}
