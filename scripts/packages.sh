@@ -23,6 +23,8 @@ if [ "${1:-test}" = test ]; then
   tool javac default-jdk-headless
   tool mvn maven
   tool python3 python3
+  # For certificates of the tests' own.
+  tool openssl openssl
 fi
 
 if [ ${#need[@]} -gt 0 ]; then

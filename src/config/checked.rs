@@ -257,6 +257,17 @@ pub struct File {
     pub path: PathTemplate,
     /// A segment is closed when it has this many bytes.
     pub rotate_size: u64,
+    /// From the first line of a file; `None` = whatever its age.
+    pub rotate_age: Option<Duration>,
+    /// Of closed files.
+    pub compress: Option<Compression>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Compression {
+    Gzip,
+    Zstd,
 }
 
 /// A path whose fixed leading directories are `root`; what is filled in can never leave it.
@@ -311,6 +322,7 @@ pub struct Http {
     pub delete: Option<Delete>,
     pub headers: Vec<(String, Secret)>,
     pub auth: Option<Auth>,
+    pub tls: Tls,
     /// For connecting.
     pub connect_timeout: Duration,
     /// From sending a request to the end of its answer.
@@ -324,13 +336,35 @@ pub struct Http {
 pub enum Method {
     Put,
     Post,
+    Patch,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum Delete {
-    /// DELETE to the same address.
+pub enum DeleteMethod {
     Delete,
+    Put,
+    Post,
+    Patch,
+}
+
+/// What is sent for a tombstone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delete {
+    pub method: DeleteMethod,
+    /// As [`Http::url`].
+    pub url: String,
+    /// With `{key}` where the key goes, escaped as in a JSON string.
+    pub body: Option<String>,
+}
+
+/// In PEM.
+#[derive(Clone, Debug, Default)]
+pub struct Tls {
+    /// Trusted beside the system's authorities.
+    pub ca: Option<String>,
+    /// The gateway's certificate with its chain, and its key.
+    pub identity: Option<(String, Secret)>,
 }
 
 #[derive(Clone, Debug)]

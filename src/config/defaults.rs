@@ -24,6 +24,8 @@ pub const PLUGIN_OUTPUT: &str = "8MiB";
 pub const PLUGIN_LOG: &str = "64KiB";
 
 pub const ROTATE_SIZE: &str = "256MiB";
+/// Taken where the one that is written cannot be.
+pub const ROTATE_AGE: &str = "1h";
 pub const SQLITE_CACHE: &str = "16MiB";
 pub const HTTP_TIMEOUT: &str = "30s";
 pub const HTTP_CONNECT_TIMEOUT: &str = "5s";
@@ -45,6 +47,7 @@ pub const PLUGIN_TIME_PER_RECORD_RANGE: RangeInclusive<Duration> = Duration::ZER
 pub const PLUGIN_MEMORY_RANGE: RangeInclusive<u64> = 64 << 10..=4 << 30;
 pub const PLUGIN_OUTPUT_RANGE: RangeInclusive<u64> = 4 << 10..=1 << 30;
 pub const PLUGIN_LOG_RANGE: RangeInclusive<u64> = 0..=16 << 20;
+pub const ROTATE_AGE_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(365 * 86_400);
 pub const ROTATE_SIZE_RANGE: RangeInclusive<u64> = 1 << 10..=1 << 40;
 pub const SQLITE_CACHE_RANGE: RangeInclusive<u64> = 256 << 10..=64 << 30;
 pub const HTTP_TIMEOUT_RANGE: RangeInclusive<Duration> = MILLISECOND..=Duration::from_secs(600);

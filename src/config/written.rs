@@ -9,7 +9,7 @@ mod source;
 mod units;
 
 pub use plugin::{Limits, Plugin, PluginUse};
-pub use sink::{Auth, Basic, Column, Delete, Discard, File, Http, Retry, Sink, Sqlite};
+pub use sink::{Auth, Basic, Column, Delete, DeleteRequest, DeleteWord, Discard, File, Http, Retry, Sink, Sqlite, Tls};
 pub use source::{Kafka, KeyFormat, Keys, Source};
 pub use units::{Duration, Property, Size};
 

@@ -5,8 +5,8 @@
 //! starts, and after a failed write. A file gets its place in the manifest before it is created, so that nothing is ever
 //! cut that the gateway did not write.
 //!
-//! A file is closed when it has reached its size, after a write, and the next one is `name.000001.ndjson`. Closed ones are
-//! never opened again: they can be moved away.
+//! A file is closed when it has reached its size, after a write, or its age, and the next one is `name.000001.ndjson`. Closed
+//! ones are never written to again, but for being compressed if they are to be: they can be moved away.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
@@ -14,6 +14,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow, bail};
 
@@ -23,11 +24,13 @@ use crate::delivery::{Delivery, Fate};
 use crate::line;
 use crate::record::TopicPartition;
 
+mod compress;
 mod manifest;
 mod template;
 #[cfg(test)]
 mod tests;
 
+use compress::Compressor;
 use manifest::{Manifest, Place};
 use template::Template;
 
@@ -37,10 +40,16 @@ const OPEN_FILES: usize = 64;
 /// Bytes of lines gathered before they are handed to the file.
 const WRITE_BYTES: usize = 256 << 10;
 
+/// Between two tries to close a file that is old enough.
+const CLOSE_AGAIN: Duration = Duration::from_secs(1);
+
 pub struct Files {
     root: PathBuf,
     template: Template,
     rotate_size: u64,
+    rotate_age: Option<Duration>,
+    /// Of closed files, if they are to be compressed.
+    compressor: Option<Compressor>,
     manifest_path: PathBuf,
     /// As it stands on the disk, unless `doubtful`.
     manifest: Manifest,
@@ -80,6 +89,8 @@ impl Files {
             root,
             template,
             rotate_size: settings.rotate_size,
+            rotate_age: settings.rotate_age,
+            compressor: settings.compress.map(Compressor::start).transpose()?,
             manifest_path,
             manifest,
             names: HashMap::new(),
@@ -91,8 +102,43 @@ impl Files {
         };
         for (name, place) in &files.manifest.files {
             files.cut(name, *place)?;
+            // What a stop left uncompressed.
+            (0..place.segment).for_each(|segment| files.compress(name, segment));
         }
         Ok(files)
+    }
+
+    fn compress(&self, name: &str, segment: u32) {
+        if let Some(compressor) = &self.compressor {
+            compressor.compress(self.path(name, segment));
+        }
+    }
+
+    /// Closes the files that are old enough, of those that `may` be.
+    fn close_old(&mut self, may: impl Fn(&str) -> bool) -> Result<(), WriteError> {
+        let (now, age) = (now(), self.rotate_age);
+        let is_due = |place: &Place| place.closes_in(now, age).is_some_and(|left| left.is_zero());
+        let due: Vec<String> = self
+            .manifest
+            .files
+            .iter()
+            .filter(|(name, place)| is_due(place) && may(name))
+            .map(|(name, _)| name.clone())
+            .collect();
+        if due.is_empty() {
+            return Ok(());
+        }
+        let mut manifest = self.manifest.clone();
+        for name in &due {
+            self.open.remove(&**name);
+            let place = manifest.files.entry(name.clone()).or_default();
+            *place = place.next();
+            self.check_unused(&self.path(name, place.segment))?;
+        }
+        let closed: Vec<_> = due.iter().map(|name| (name, self.manifest.files[name].segment)).collect();
+        self.replace_manifest(manifest)?;
+        closed.into_iter().for_each(|(name, segment)| self.compress(name, segment));
+        Ok(())
     }
 
     fn path(&self, name: &str, segment: u32) -> PathBuf {
@@ -100,7 +146,7 @@ impl Files {
     }
 
     /// Cuts off what a write that did not end has left.
-    fn cut(&self, name: &str, Place { segment, length }: Place) -> anyhow::Result<()> {
+    fn cut(&self, name: &str, Place { segment, length, .. }: Place) -> anyhow::Result<()> {
         let path = self.path(name, segment);
         let there = match fs::metadata(&path) {
             Ok(metadata) => metadata.len(),
@@ -148,21 +194,27 @@ impl Files {
                 by_name.entry(name).or_default().push(delivery);
             }
         }
+        self.close_old(|name| by_name.contains_key(name))?;
         self.announce(by_name.keys())?;
         let mut manifest = self.manifest.clone();
+        let mut closed = Vec::new();
         for (name, deliveries) in &by_name {
             let place = manifest.files.entry(name.to_string()).or_default();
+            place.begun = place.begun.or(Some(now()));
             place.length = self.append_to(name, *place, deliveries)?;
             if place.length >= self.rotate_size {
                 self.open.remove(name);
-                *place = Place { segment: place.segment + 1, length: 0 };
+                closed.push((name, place.segment));
+                *place = place.next();
                 self.check_unused(&self.path(name, place.segment))?;
             }
         }
         for delivery in deliveries {
             manifest.positions.insert(delivery.input().partition().clone(), delivery.span.next);
         }
-        self.replace_manifest(manifest)
+        self.replace_manifest(manifest)?;
+        closed.into_iter().for_each(|(name, segment)| self.compress(name, segment));
+        Ok(())
     }
 
     /// Puts files that are new into the manifest, before they are created.
@@ -259,6 +311,12 @@ impl Files {
     }
 }
 
+/// In milliseconds since 1970.
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
 fn open_at(path: &Path, length: u64) -> io::Result<File> {
     let parent = disk::parent(path);
     disk::create_dirs(parent)?;
@@ -291,5 +349,21 @@ impl Blocking for Files {
             Err(_) => drop(self.cut_back()),
         }
         result
+    }
+
+    fn idle(&mut self) {
+        // What cannot be closed now is closed before the next line.
+        if !self.torn
+            && let Err(error) = self.close_old(|_| true)
+        {
+            tracing::warn!(error = format!("{error:#}"), "failed to close a file that is old enough");
+            drop(self.cut_back());
+        }
+    }
+
+    fn wakes_after(&self) -> Option<Duration> {
+        let (now, age) = (now(), self.rotate_age);
+        let left = self.manifest.files.values().filter_map(|place| place.closes_in(now, age)).min()?;
+        Some(left.max(CLOSE_AGAIN))
     }
 }

@@ -30,6 +30,12 @@ mod writer;
 
 use writer::Writer;
 
+/// # Errors
+/// When a setting cannot be used.
+pub fn check(settings: &Settings) -> anyhow::Result<()> {
+    exchange::Exchange::new(settings).map(drop)
+}
+
 /// Starts the task.
 pub fn start(context: Context, settings: &Settings) -> anyhow::Result<Running> {
     let (inlet, deliveries) = mpsc::channel(context.max_batches);

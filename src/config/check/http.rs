@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use url::Url;
 
 use super::Checker;
-use crate::config::checked::{Auth, Delete, Http, Method, OnDrop, OnReject};
+use crate::config::checked::{Auth, Delete, DeleteMethod, Http, Method, OnDrop, OnReject, Tls};
 use crate::config::path::KeyPath;
 use crate::config::suggest::suggest;
 use crate::config::{defaults, written};
@@ -25,16 +25,20 @@ impl Checker<'_> {
         let method = written.method.unwrap_or(Method::Put);
         let has_key = written.url.contains(PLACEHOLDER);
         let is_url = self.url(&path.key("url"), &written.url);
-        if is_url && method == Method::Put && !has_key {
+        if is_url && method != Method::Post && !has_key {
+            let name = if method == Method::Put { "PUT" } else { "PATCH" };
             let help = "put `{key}` where the record's key goes, as in `https://crm.internal/profiles/{key}`; or use `method: POST`";
-            self.conflict(&path.key("url"), &["method"], "`PUT` needs an address for each key", help);
+            self.conflict(&path.key("url"), &["method"], format!("`{name}` needs an address for each key"), help);
         }
-        let delete = match written.delete {
-            Some(written::Delete::Ignore) => None,
-            Some(written::Delete::Delete) => Some(Delete::Delete),
-            None => has_key.then_some(Delete::Delete),
+        let plain = || Delete { method: DeleteMethod::Delete, url: written.url.clone(), body: None };
+        let delete = match &written.delete {
+            Some(written::Delete::Word(written::DeleteWord::Ignore)) => None,
+            Some(written::Delete::Word(written::DeleteWord::Delete)) => Some(plain()),
+            Some(written::Delete::Request(request)) => Some(self.delete(&path.key("delete"), request, &written.url)),
+            None => has_key.then(plain),
         };
-        if is_url && delete.is_some() && !has_key {
+        let deletes_all = |delete: &Delete| delete.method == DeleteMethod::Delete && !delete.url.contains(PLACEHOLDER);
+        if is_url && delete.as_ref().is_some_and(deletes_all) {
             let help = "a `DELETE` to the address of all records would delete them all; put `{key}` into `url`, or write `delete: ignore`";
             self.conflict(&path.key("delete"), &["url"], "`delete: DELETE` needs an address for each key", help);
         }
@@ -70,6 +74,7 @@ impl Checker<'_> {
             delete,
             headers: self.headers(path, written),
             auth: written.auth.as_ref().map(|auth| self.auth(&path.key("auth"), auth)),
+            tls: written.tls.as_ref().map_or_else(Tls::default, |tls| self.tls(&path.key("tls"), tls, &written.url)),
             connect_timeout,
             timeout,
             in_flight: NonZeroUsize::new(in_flight).unwrap_or(NonZeroUsize::MIN),
@@ -125,6 +130,45 @@ impl Checker<'_> {
             self.error(path, format!("`{PLACEHOLDER}` is not a whole segment of the path"), help);
         }
         true
+    }
+
+    fn delete(&mut self, path: &KeyPath, written: &written::DeleteRequest, url: &str) -> Delete {
+        let url = written.url.as_deref().unwrap_or(url);
+        if written.url.is_some() {
+            self.url(&path.key("url"), url);
+        }
+        let body = written.body.clone();
+        let names_key = url.contains(PLACEHOLDER) || body.as_ref().is_some_and(|body| body.contains(PLACEHOLDER));
+        if !names_key && written.method != DeleteMethod::Delete {
+            let help = "put `{key}` into its `url` or its `body`";
+            self.error(path, "the request does not say which key is deleted", help);
+        }
+        Delete { method: written.method, url: url.to_owned(), body }
+    }
+
+    /// Whether what stands there can be used is known to who makes the connections.
+    fn tls(&mut self, path: &KeyPath, written: &written::Tls, url: &str) -> Tls {
+        if url.starts_with("http://") {
+            self.conflict(
+                path,
+                &["url"],
+                "`tls` is of no use at an address that begins with `http://`",
+                "write `https://` in `url`, or leave `tls` out",
+            );
+        }
+        let identity = match (&written.certificate, &written.key) {
+            (Some(certificate), Some(key)) => Some((certificate.clone(), Secret::new(key.clone()))),
+            (None, None) => None,
+            (Some(_), None) => {
+                self.error(&path.key("certificate"), "a certificate is of no use without its key", "write `key` too");
+                None
+            }
+            (None, Some(_)) => {
+                self.error(&path.key("key"), "a key is of no use without its certificate", "write `certificate` too");
+                None
+            }
+        };
+        Tls { ca: written.ca.clone(), identity }
     }
 
     fn headers(&mut self, path: &KeyPath, written: &written::Http) -> Vec<(String, Secret)> {

@@ -81,11 +81,17 @@ impl Checker<'_> {
                 self.error(&path.key("path"), message, help);
                 PathTemplate { root: outside.base_dir.clone(), rest: String::new() }
             });
-        let size = written.rotate.as_ref().and_then(|rotate| rotate.size.as_ref());
-        let place = path.key("rotate").key("size");
+        let place = path.key("rotate");
+        let rotate = written.rotate.as_ref();
+        let size = rotate.and_then(|rotate| rotate.size.as_ref());
+        let age = rotate.and_then(|rotate| rotate.age.as_ref());
         File {
             path: template,
-            rotate_size: self.size(&place, size, defaults::ROTATE_SIZE, &defaults::ROTATE_SIZE_RANGE),
+            rotate_size: self.size(&place.key("size"), size, defaults::ROTATE_SIZE, &defaults::ROTATE_SIZE_RANGE),
+            rotate_age: age.map(|age| {
+                self.duration(&place.key("age"), Some(age), defaults::ROTATE_AGE, &defaults::ROTATE_AGE_RANGE)
+            }),
+            compress: rotate.and_then(|rotate| rotate.compress),
         }
     }
 

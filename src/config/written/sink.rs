@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{Duration, Size};
-use crate::config::checked::{ColumnType, Method, OnDrop, OnReject};
+use crate::config::checked::{ColumnType, Compression, DeleteMethod, Method, OnDrop, OnReject};
 use crate::config::defaults;
 use crate::delivery::OnError;
 
@@ -45,6 +45,12 @@ pub struct Rotate {
     /// At this many bytes.
     #[schemars(extend("default" = defaults::ROTATE_SIZE))]
     pub size: Option<Size>,
+    /// So long after its first line. Without it: whatever its age.
+    #[schemars(extend("examples" = ["1h"]))]
+    pub age: Option<Duration>,
+    /// What is done with a file that is closed: `audit.000001.ndjson` becomes `audit.000001.ndjson.gz` or `….zst`. Without it:
+    /// nothing.
+    pub compress: Option<Compression>,
 }
 
 /// Keeps the latest value per key in a table of an SQLite database, which any SQLite client can read meanwhile.
@@ -95,10 +101,11 @@ pub struct Http {
     /// The address. `{key}` stands for the record's key, percent-encoded as one path segment.
     #[schemars(extend("examples" = ["https://crm.internal/profiles/{key}"]))]
     pub url: String,
-    /// With `PUT` the service holds the latest value per key; with `POST` it is given every record.
+    /// With `PUT` the service holds the latest value per key; with `POST` and `PATCH` it is given every record.
     #[schemars(extend("default" = "PUT"))]
     pub method: Option<Method>,
-    /// What a tombstone does. Default: `DELETE` when `url` has `{key}`, else `ignore`.
+    /// What a tombstone does: `DELETE`, `ignore`, or a request of one's own. Default: `DELETE` when `url` has `{key}`, else
+    /// `ignore`.
     pub delete: Option<Delete>,
     /// Headers of every request, by name.
     #[serde(default)]
@@ -106,6 +113,8 @@ pub struct Http {
     pub headers: IndexMap<String, String>,
     /// How the gateway identifies itself.
     pub auth: Option<Auth>,
+    /// For services with a certificate of an authority of one's own, or that want one from the gateway.
+    pub tls: Option<Tls>,
     /// From sending a request to the end of its answer.
     #[schemars(extend("default" = defaults::HTTP_TIMEOUT))]
     pub timeout: Option<Duration>,
@@ -129,14 +138,46 @@ pub struct Http {
 }
 
 /// What a tombstone does at an HTTP service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(untagged)]
 pub enum Delete {
+    Word(DeleteWord),
+    Request(DeleteRequest),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+pub enum DeleteWord {
     /// A `DELETE` to the same address.
     #[serde(rename = "DELETE")]
     Delete,
     /// Nothing is sent; it is counted.
     #[serde(rename = "ignore")]
     Ignore,
+}
+
+/// What is sent for a tombstone.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeleteRequest {
+    pub method: DeleteMethod,
+    /// The address, with `{key}` as in the sink's own, which is the default.
+    #[schemars(extend("examples" = ["https://crm.internal/profiles/{key}/deactivate"]))]
+    pub url: Option<String>,
+    /// The body. `{key}` stands for the record's key as text, escaped as in a JSON string.
+    #[schemars(extend("examples" = ["{\"id\":\"{key}\",\"active\":false}"]))]
+    pub body: Option<String>,
+}
+
+/// Certificates and keys in PEM, most easily as `${file:ca.pem}`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// Authorities that are trusted beside the system's.
+    pub ca: Option<String>,
+    /// The gateway's certificate, and those between it and an authority that the service trusts.
+    pub certificate: Option<String>,
+    /// The key of `certificate`, as PKCS #8 (`BEGIN PRIVATE KEY`).
+    pub key: Option<String>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

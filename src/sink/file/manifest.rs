@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,24 @@ pub struct Manifest {
 pub struct Place {
     pub segment: u32,
     pub length: u64,
+    /// When its first line was written, in milliseconds since 1970. `None` = it has none yet, or an earlier version wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun: Option<i64>,
+}
+
+impl Place {
+    /// The file that comes after it.
+    pub fn next(self) -> Self {
+        Self { segment: self.segment + 1, length: 0, begun: None }
+    }
+
+    /// How long after `now` it is to be closed; `None` = it is empty, or has no limit.
+    pub fn closes_in(self, now: i64, age: Option<Duration>) -> Option<Duration> {
+        // What an earlier version wrote is as old as need be.
+        let begun = if self.length == 0 { return None } else { self.begun.unwrap_or(i64::MIN) };
+        let passed = u64::try_from(now.saturating_sub(begun)).unwrap_or(0);
+        Some(age?.saturating_sub(Duration::from_millis(passed)))
+    }
 }
 
 #[derive(Serialize, Deserialize)]

@@ -1,12 +1,13 @@
 use super::*;
-use crate::config::{PathTemplate, SinkKind};
+use crate::config::{Compression, PathTemplate, SinkKind};
 use crate::delivery::OnError;
 use crate::record::Batch;
-use crate::sink::testing::{Lane, Row, delete, put, rejected};
+use crate::sink::testing::{Lane, Row, delete, eventually, put, rejected};
 use proptest::prelude::*;
 
 fn settings(dir: &Path, rest: &str, rotate_size: u64) -> Settings {
-    Settings { path: PathTemplate { root: dir.join("out"), rest: rest.to_owned() }, rotate_size }
+    let path = PathTemplate { root: dir.join("out"), rest: rest.to_owned() };
+    Settings { path, rotate_size, rotate_age: None, compress: None }
 }
 
 struct Fixture {
@@ -27,6 +28,11 @@ impl Fixture {
         let lane = Lane::new(dir.path(), SinkKind::File(settings.clone()));
         let sink = Some(Files::open(&settings, &lane.context).unwrap());
         Self { dir, settings, lane, sink }
+    }
+
+    fn reopen_with(&mut self, change: impl FnOnce(&mut Settings)) {
+        change(&mut self.settings);
+        self.reopen().unwrap();
     }
 
     fn reopen(&mut self) -> anyhow::Result<()> {
@@ -306,7 +312,7 @@ proptest! {
                 // The lines reach the file in part; the manifest is not replaced.
                 let name = format!("t-{partition}.ndjson");
                 let place = f.sink.as_ref().unwrap().manifest.files.get(&name).copied();
-                if let Some(Place { segment, length }) = place {
+                if let Some(Place { segment, length, .. }) = place {
                     let path = f.out().join(template::segment_name(&name, segment));
                     let mut torn = fs::read(&path).unwrap_or_default();
                     prop_assert_eq!(torn.len() as u64, length);
@@ -327,5 +333,68 @@ proptest! {
                 (0..segments).flat_map(|segment| f.offsets(&template::segment_name(&name, segment))).collect();
             prop_assert_eq!(all, (0..next[partition as usize]).collect::<Vec<_>>());
         }
+    }
+}
+
+/// Makes every file that has a line look as if it was begun so long ago.
+fn age(f: &Fixture, age: Duration) {
+    let path = f.out().join(".tidegate-{topic}.ndjson.manifest");
+    let mut manifest = Manifest::read(&path).unwrap();
+    let begun = now() - i64::try_from(age.as_millis()).unwrap();
+    manifest.files.values_mut().for_each(|place| place.begun = place.begun.and(Some(begun)));
+    manifest.write(&path).unwrap();
+}
+
+#[test]
+fn a_file_is_closed_at_its_age_before_the_next_line_and_when_nothing_comes() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let mut f = Fixture::new("{topic}.ndjson");
+    f.reopen_with(|settings| settings.rotate_age = Some(HOUR));
+    assert_eq!(f.sink.as_ref().unwrap().wakes_after(), None, "there is nothing to close");
+    f.write(0, &[put(0, "a", "1")]).unwrap();
+    let left = f.sink.as_ref().unwrap().wakes_after().unwrap();
+    assert!(left <= HOUR && left > HOUR / 2, "{left:?}");
+    f.sink.as_mut().unwrap().idle();
+    f.write(0, &[put(1, "a", "1")]).unwrap();
+    assert_eq!(f.offsets("t.ndjson"), [0, 1], "it is young");
+
+    age(&f, HOUR);
+    f.reopen().unwrap();
+    f.write(0, &[put(2, "a", "1")]).unwrap();
+    assert_eq!((f.offsets("t.ndjson"), f.offsets("t.000001.ndjson")), (vec![0, 1], vec![2]));
+
+    age(&f, HOUR);
+    f.reopen().unwrap();
+    assert_eq!(f.sink.as_ref().unwrap().wakes_after(), Some(CLOSE_AGAIN), "it is due");
+    f.sink.as_mut().unwrap().idle();
+    assert_eq!(f.sink.as_ref().unwrap().wakes_after(), None);
+    f.sink.as_mut().unwrap().idle();
+    f.write(0, &[put(3, "a", "1")]).unwrap();
+    assert_eq!((f.offsets("t.000001.ndjson"), f.offsets("t.000002.ndjson")), (vec![2], vec![3]), "an empty one stays");
+}
+
+#[test]
+fn closed_files_are_compressed_also_those_that_a_stop_left() {
+    for (kind, suffix) in [(Compression::Gzip, "gz"), (Compression::Zstd, "zst")] {
+        let mut f = Fixture::rotating("{topic}.ndjson", 1);
+        f.write(0, &[put(0, "a", "1")]).unwrap();
+        let first = fs::read(f.out().join("t.ndjson")).unwrap();
+        // As a compression that was killed leaves it.
+        fs::write(f.out().join(format!("t.ndjson.{suffix}.part")), "half").unwrap();
+        f.reopen_with(|settings| settings.compress = Some(kind));
+        f.write(0, &[put(1, "b", "2")]).unwrap();
+        let plain = ["t.ndjson", "t.000001.ndjson"].map(|name| f.out().join(name));
+        eventually("both are compressed", || plain.iter().all(|path| !path.exists()));
+        let packed = File::open(f.out().join(format!("t.ndjson.{suffix}"))).unwrap();
+        let mut unpacked = Vec::new();
+        match kind {
+            Compression::Gzip => drop(io::copy(&mut flate2::read::GzDecoder::new(packed), &mut unpacked).unwrap()),
+            Compression::Zstd => zstd::stream::copy_decode(packed, &mut unpacked).unwrap(),
+        }
+        assert_eq!(unpacked, first);
+        assert!(!f.out().join(format!("t.ndjson.{suffix}.part")).exists());
+        f.reopen().unwrap();
+        f.write(0, &[put(2, "c", "3")]).unwrap();
+        assert_eq!(f.positions(), [(0, 3)]);
     }
 }

@@ -14,12 +14,12 @@ use anyhow::{Context as _, bail};
 use base64::Engine;
 use bytes::Bytes;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use reqwest::{Client, Method, Request, Response, StatusCode};
+use reqwest::{Certificate, Client, ClientBuilder, Identity, Method, Request, Response, StatusCode};
 use serde::de::IgnoredAny;
 
 use super::row::{Action, Row};
-use super::target::Target;
-use crate::config::{self, Auth, Http as Settings};
+use super::target::{PLACEHOLDER, Target};
+use crate::config::{self, Auth, DeleteMethod, Http as Settings};
 use crate::line::NO_TIMESTAMP;
 
 /// Bytes of an answer's body that go into a cause.
@@ -59,7 +59,16 @@ pub struct Exchange {
     client: Client,
     target: Arc<Target>,
     method: Method,
+    deletes: Option<Arc<Deletes>>,
     headers: HeaderMap,
+}
+
+/// What is sent so that a key goes.
+struct Deletes {
+    method: Method,
+    target: Target,
+    /// Around the key.
+    body: Option<Vec<String>>,
 }
 
 impl Exchange {
@@ -70,30 +79,30 @@ impl Exchange {
         if settings.method == config::Method::Put && !target.holds_key() {
             bail!("the sink's `url` holds no `{{key}}`, and PUT needs one");
         }
-        if settings.delete.is_some() && !target.holds_key() {
-            bail!("the sink's `url` holds no `{{key}}`, and DELETE needs one");
-        }
+        let deletes = settings.delete.as_ref().map(Deletes::new).transpose()?.map(Arc::new);
         let client = Client::builder()
             .user_agent(concat!("tidegate/", env!("CARGO_PKG_VERSION")))
             // A redirect could take records, and credentials with them, to a host that nobody configured.
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(settings.connect_timeout)
             .timeout(settings.timeout)
-            .pool_max_idle_per_host(settings.in_flight.get())
-            .build()
-            .context("failed to set up the HTTP client")?;
+            .pool_max_idle_per_host(settings.in_flight.get());
+        let client = with_tls(client, &settings.tls)?.build().context("failed to set up the HTTP client")?;
         let method = match settings.method {
             config::Method::Put => Method::PUT,
             config::Method::Post => Method::POST,
+            config::Method::Patch => Method::PATCH,
         };
-        Ok(Self { client, target: Arc::new(target), method, headers: headers(settings)? })
+        Ok(Self { client, target: Arc::new(target), method, deletes, headers: headers(settings)? })
     }
 
     /// # Errors
     /// Why the row has no request: it can never be sent.
     pub fn request(&self, row: &Row) -> Result<Request, String> {
-        let method = if row.action == Action::Write { self.method.clone() } else { Method::DELETE };
-        let mut request = Request::new(method, self.target.address(row.key())?);
+        let deletes = self.deletes.as_deref().filter(|_| row.action != Action::Write);
+        let (method, target) =
+            deletes.map_or((&self.method, &*self.target), |deletes| (&deletes.method, &deletes.target));
+        let mut request = Request::new(method.clone(), target.address(row.key())?);
         let mut headers = self.headers.clone();
         let topic =
             percent_encoding::utf8_percent_encode(&row.partition().topic, percent_encoding::CONTROLS).to_string();
@@ -115,6 +124,14 @@ impl Exchange {
                 headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
             }
             *request.body_mut() = Some(body.into());
+        } else if let Some(body) = deletes.and_then(|deletes| deletes.body.as_ref()) {
+            let body = body.join(&escaped(row.key())?);
+            if !headers.contains_key(CONTENT_TYPE) {
+                let json = is_json(&Bytes::copy_from_slice(body.as_bytes()));
+                let kind = if json { "application/json" } else { "text/plain; charset=utf-8" };
+                headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+            }
+            *request.body_mut() = Some(body.into());
         } else {
             headers.remove(CONTENT_TYPE);
         }
@@ -122,8 +139,8 @@ impl Exchange {
         Ok(request)
     }
 
-    pub async fn send(&self, request: Request) -> Outcome {
-        let deletes = request.method() == Method::DELETE;
+    /// `deletes` = what is not there is as good as gone.
+    pub async fn send(&self, request: Request, deletes: bool) -> Outcome {
         let response = match self.client.execute(request).await {
             Ok(response) => response,
             Err(error) => return self.failed(error),
@@ -162,6 +179,50 @@ impl Exchange {
         let cause = format!("{}: {reason}", self.target.host());
         if never { Outcome::Permanent { cause } } else { Outcome::Transient { cause, retry_after: None, unreachable } }
     }
+}
+
+impl Deletes {
+    fn new(settings: &config::Delete) -> anyhow::Result<Self> {
+        let target = Target::new(&settings.url)?;
+        if settings.method == DeleteMethod::Delete && !target.holds_key() {
+            bail!("the sink's `url` holds no `{{key}}`, and DELETE needs one");
+        }
+        let method = match settings.method {
+            DeleteMethod::Delete => Method::DELETE,
+            DeleteMethod::Put => Method::PUT,
+            DeleteMethod::Post => Method::POST,
+            DeleteMethod::Patch => Method::PATCH,
+        };
+        let body = settings.body.as_ref().map(|body| body.split(PLACEHOLDER).map(str::to_owned).collect());
+        Ok(Self { method, target, body })
+    }
+}
+
+/// A key as it stands in a JSON string.
+fn escaped(key: Option<&[u8]>) -> Result<String, String> {
+    let key = std::str::from_utf8(key.unwrap_or_default())
+        .map_err(|_| "the key is not UTF-8, and the body of a delete needs one that is".to_owned())?;
+    let quoted = serde_json::to_string(key).map_err(|error| error.to_string())?;
+    Ok(quoted[1..quoted.len() - 1].to_owned())
+}
+
+fn with_tls(mut client: ClientBuilder, tls: &config::Tls) -> anyhow::Result<ClientBuilder> {
+    if let Some(ca) = &tls.ca {
+        let certificates = Certificate::from_pem_bundle(ca.as_bytes()).context("`ca` holds no certificates in PEM")?;
+        anyhow::ensure!(!certificates.is_empty(), "`ca` holds no certificates in PEM");
+        client = certificates.into_iter().fold(client, ClientBuilder::add_root_certificate);
+    }
+    if let Some((certificate, key)) = &tls.identity {
+        // What OpenSSL says of a key may hold a part of it.
+        let identity = Identity::from_pkcs8_pem(certificate.as_bytes(), key.reveal().as_bytes()).map_err(|_| {
+            anyhow::anyhow!(
+                "`certificate` and `key` are not a certificate in PEM and its key as PKCS #8; \
+                 `openssl pkcs8 -topk8 -nocrypt` converts other keys"
+            )
+        })?;
+        client = client.identity(identity);
+    }
+    Ok(client)
 }
 
 /// The innermost reason: the layers above it say only that something failed.

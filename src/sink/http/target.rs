@@ -13,7 +13,7 @@ use reqwest::Url;
 /// Everything but what RFC 3986 calls unreserved.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-const PLACEHOLDER: &str = "{key}";
+pub const PLACEHOLDER: &str = "{key}";
 
 /// Stands for the key while the template is parsed: no parser changes it.
 const MARKER: &str = "tidegate-stands-for-the-key";

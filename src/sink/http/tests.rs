@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use self::receiver::{Answer, Receiver};
 use super::exchange::Exchange;
 use super::*;
-use crate::config::{Auth, Delete, Method, OnDrop, OnReject, Sink, SinkKind};
+use crate::config::{Auth, Delete, DeleteMethod, Method, OnDrop, OnReject, Sink, SinkKind, Tls};
 use crate::delivery::{Fate, OnError, Span};
 use crate::record::{Batch, TopicPartition};
 use crate::secret::Secret;
@@ -22,7 +22,8 @@ fn settings(address: SocketAddr) -> Settings {
     Settings {
         url: format!("http://{address}/{{key}}"),
         method: Method::Put,
-        delete: Some(Delete::Delete),
+        delete: Some(Delete { method: DeleteMethod::Delete, url: format!("http://{address}/{{key}}"), body: None }),
+        tls: Tls::default(),
         headers: Vec::new(),
         auth: None,
         connect_timeout: Duration::from_secs(5),
@@ -282,6 +283,42 @@ fn post_sends_every_row_in_order_and_needs_no_key() {
     f.lane.done();
     let bodies: Vec<String> = f.receiver.seen().into_iter().map(|seen| seen.body).collect();
     assert_eq!(bodies, ["1", "1", "2", "3", "4"]);
+    f.finish();
+}
+
+#[test]
+fn patch_sends_every_version_to_the_address_of_its_key() {
+    let mut f = Fixture::with(|settings| settings.method = Method::Patch, |_| {});
+    f.send(&[put(0, "a", "1"), put(1, "a", "2"), delete(2, "a"), put(3, "b", "3")]);
+    f.lane.done();
+    let mut lines = f.receiver.lines();
+    lines.sort();
+    assert_eq!(lines, ["DELETE /a", "PATCH /a 1", "PATCH /a 2", "PATCH /b 3"]);
+    f.finish();
+}
+
+#[test]
+fn a_tombstone_may_be_a_request_of_ones_own() {
+    let request = |settings: &mut Settings| {
+        let url = settings.url.replace("{key}", "gone/{key}");
+        let body = Some(r#"{"id":"{key}","was":"{key}"}"#.to_owned());
+        settings.delete = Some(Delete { method: DeleteMethod::Post, url, body });
+    };
+    let mut f = Fixture::with(request, |_| {});
+    f.receiver.script("/gone/b", [404]);
+    f.send(&[put(0, "a \"q\"", "1"), delete(1, "a \"q\""), delete(2, "b")]);
+    f.lane.done();
+    let mut lines = f.receiver.lines();
+    lines.sort();
+    let expected =
+        [r#"POST /gone/a%20%22q%22 {"id":"a \"q\"","was":"a \"q\""}"#, r#"POST /gone/b {"id":"b","was":"b"}"#];
+    assert_eq!(lines, expected);
+    let posted = &f.receiver.seen()[0];
+    assert_eq!(posted.headers["content-type"], "application/json");
+    assert!(posted.headers.contains_key("idempotency-key") && posted.headers.contains_key("tidegate-offset"));
+    f.send(&[(3, 0, Some(b"\xff"), None, Fate::Write)]);
+    f.lane.done();
+    assert_eq!(f.lane.dead_offsets(), [3], "a key that no JSON string can hold");
     f.finish();
 }
 
