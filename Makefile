@@ -5,7 +5,7 @@ PROFILE ?= dev
 CARGO_VERIFY = TIDEGATE_SCALE=full cargo test --locked --profile $(PROFILE) --test it
 
 .PHONY: help demo test build plugins kafka lint fmt bench verify verify-snapshot verify-crashes verify-scale-out verify-outage \
-	verify-hostile verify-lanes deny clean-kafka
+	verify-hostile verify-lanes torture deny clean-kafka
 
 help:
 	@echo 'make demo      the whole thing in one process on an embedded broker; Ctrl-C ends it'
@@ -17,6 +17,7 @@ help:
 	@echo 'make bench     records a second and CPU a record, next to a consumer that does nothing'
 	@echo 'make verify    the full-size proofs, an hour or two; each alone: verify-snapshot, verify-crashes,'
 	@echo '               verify-scale-out, verify-outage, verify-hostile, verify-lanes'
+	@echo 'make torture   everything that can break, in random order, for ten minutes; SEED= and SECONDS= change that'
 	@echo 'make kafka     fetches the broker of the tests to the cache;  make clean-kafka  removes it'
 
 # The demo and the tests share one profile, so that a fresh clone compiles its dependencies once.
@@ -68,6 +69,10 @@ verify-scale-out: plugins kafka
 
 verify-outage: plugins kafka
 	$(CARGO_VERIFY) -- --nocapture --test-threads=1 outage::
+
+# `make torture SEED=n SECONDS=n`: every kind of fault at least five times, until the time is over; a failing seed replays.
+torture: plugins kafka
+	$(if $(SEED),TIDEGATE_SEED=$(SEED)) $(if $(SECONDS),TIDEGATE_TORTURE_SECONDS=$(SECONDS)) $(CARGO_VERIFY) -- --nocapture --test-threads=1 torture::
 
 verify-hostile: plugins kafka
 	$(CARGO_VERIFY) -- --nocapture --test-threads=1 hostile::

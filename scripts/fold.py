@@ -4,7 +4,7 @@
 It shares nothing with the gateway: the topic comes from DumpTopic.java (Kafka's own client), SQLite is read by Python's own
 module, and the folding is written here a second time, from the guarantees and not from the code.
 
-    fold.py DUMP [--mask FIELD]... [--sqlite FILE --table TABLE] [--http DUMP] [--files DIRECTORY]
+    fold.py DUMP [--mask FIELD]... [--reject PREFIX] [--sqlite FILE --table TABLE] [--http DUMP] [--files DIRECTORY]
 
 DUMP holds a line for each visible record: partition, offset, timestamp, key, value, then headers, tab-separated, bytes in
 base64, null as "-". A state sink must hold, for each key, the value of its latest record and nothing for a key whose latest
@@ -13,6 +13,8 @@ each key that it holds: key, partition, offset, value.
 
 --mask FIELD says that the route masks this top-level field: the text of the field's string is replaced by "***" and every
 other byte stays.
+
+--reject PREFIX says that the route rejects each record whose key begins so: no sink holds it.
 
 Prints one line for each comparison; exits 1 when any differs.
 """
@@ -41,7 +43,7 @@ def masker(fields):
     return lambda value: None if value is None else pattern.sub(rb'\1"***"', value)
 
 
-def read_topic(path, mask):
+def read_topic(path, mask, reject):
     """Every visible record by position, and the state that they fold into."""
     records, latest = {}, {}
     with open(path, "rb") as dump:
@@ -53,6 +55,9 @@ def read_topic(path, mask):
                 sys.exit(f"the dump holds partition {partition} offset {offset} twice")
             records[partition, offset] = (key, value)
             if key is None:
+                continue
+            if reject is not None and key.startswith(reject):
+                del records[partition, offset]
                 continue
             # Within a partition the offset decides; across partitions the newest timestamp does.
             held = latest.get(key)
@@ -159,13 +164,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("dump")
     parser.add_argument("--mask", action="append", default=[], metavar="FIELD")
+    parser.add_argument("--reject", type=str.encode, metavar="PREFIX")
     parser.add_argument("--sqlite", metavar="FILE")
     parser.add_argument("--table", default="profiles")
     parser.add_argument("--http", metavar="DUMP")
     parser.add_argument("--files", metavar="DIRECTORY")
     arguments = parser.parse_args()
 
-    records, latest, state = read_topic(arguments.dump, masker(arguments.mask))
+    records, latest, state = read_topic(arguments.dump, masker(arguments.mask), arguments.reject)
     tombstones = sum(1 for _, value in records.values() if value is None)
     print(f"topic: {len(records)} records visible, {tombstones} tombstones, {len(latest)} keys, {len(state)} of them live")
 

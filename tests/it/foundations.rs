@@ -71,7 +71,7 @@ fn the_receiver_finds_a_breach_of_order() {
 
 #[test]
 fn a_broker_keeps_its_records_and_groups_when_it_is_killed() {
-    let mut broker = Broker::start();
+    let broker = Broker::start();
     let name = {
         let topic = Topic::compacted(&broker, 2);
         write_plain(&topic, &mut Profiles::new(7, 10), 100);

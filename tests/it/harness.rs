@@ -8,6 +8,7 @@ pub mod broker;
 pub mod gateway;
 pub mod golden;
 pub mod group;
+pub mod link;
 pub mod oracle;
 pub mod process;
 pub mod producer;

@@ -32,3 +32,4 @@ mod lanes;
 mod outage;
 mod scale_out;
 mod snapshot;
+mod torture;

@@ -271,7 +271,7 @@ fn a_committed_offset_beyond_the_end_begins_anew() {
 
 #[test]
 fn a_broker_that_stands_still_or_dies_is_shown_and_waited_for() {
-    let mut broker = Broker::start();
+    let broker = Broker::start();
     let name = {
         let topic = Topic::compacted(&broker, 2);
         Producer::new(&broker).write(&topic, [Record::put("a", "1").to(0), Record::put("b", "1").to(1)]);

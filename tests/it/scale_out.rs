@@ -79,7 +79,98 @@ fn two_instances_share_the_load_and_one_is_killed_and_comes_back() {
     receiver.assert_order();
 }
 
-/// Waits until the partitions are spread over all of them.
+#[test]
+fn three_instances_come_and_go_and_nothing_is_sent_twice() {
+    for protocol in ["classic", "consumer"] {
+        let topic = Topic::compacted(Broker::shared(), PARTITIONS);
+        let receiver = Receiver::keeping_state();
+        let sites: Vec<Site> =
+            (0..3).map(|_| shared_site(&topic, &receiver, &format!("group.protocol: {protocol}"))).collect();
+        let watch = Watch::start(&format!("{}.crm", topic.name), &topic);
+        let done = AtomicBool::new(false);
+        let written = std::thread::scope(|scope| {
+            let load = scope.spawn(|| write_until(&topic, &done));
+            let first = sites[0].start();
+            wait_shared(&[&first]);
+            let second = sites[1].start();
+            let third = sites[2].start();
+            wait_shared(&[&first, &second, &third]);
+            second.stop();
+            wait_shared(&[&first, &third]);
+            third.stop();
+            wait_shared(&[&first]);
+            done.store(true, Ordering::Relaxed);
+            let written = load.join().expect("the load did not panic");
+            let ends: Vec<_> = topic.ends().into_iter().map(Some).collect();
+            let group = format!("{}.crm", topic.name);
+            wait_for("everything committed", LIMIT, || (group::committed(&group, &topic) == ends).then_some(()));
+            first.stop();
+            written
+        });
+        assert_eq!(watch.stop().backwards, [], "{protocol}");
+        Dump::of(&topic).assert_equal(&Sinks { http: Some(&receiver), ..Sinks::default() });
+        receiver.assert_order();
+        // Who leaves in order has sent nothing that is not committed, so that the next owner begins behind it; a PUT may
+        // stand for several versions.
+        assert!(receiver.accepted_count() <= written, "{} of {written} ({protocol})", receiver.accepted_count());
+    }
+}
+
+#[test]
+fn a_static_member_comes_back_to_its_partitions_and_nobody_else_is_disturbed() {
+    let topic = Topic::compacted(Broker::shared(), PARTITIONS);
+    let receiver = Receiver::keeping_state();
+    let site = |instance: &str| {
+        let mut site = shared_site(&topic, &receiver, r#"group.instance.id: "${env:INSTANCE}""#);
+        site.set_env("INSTANCE", instance);
+        site
+    };
+    let (rolled, steady) = (site("a"), site("b"));
+    let first = rolled.start();
+    let other = steady.start();
+    wait_shared(&[&first, &other]);
+    let (before, kept) = (partitions(&first), partitions(&other));
+    let rebalances = |gateway: &Gateway| gateway.process.output().matches("partitions assigned").count();
+    let disturbed = rebalances(&other);
+    first.stop();
+    let again = rolled.start();
+    wait_for("its partitions", LIMIT, || (partitions(&again) == before).then_some(()));
+    assert_eq!((partitions(&other), rebalances(&other)), (kept, disturbed), "the other was disturbed");
+    Producer::new(topic.broker).write(&topic, (0..50).map(|key| Record::put(key.to_string(), "1")));
+    wait_for("the records of both", LIMIT, || (receiver.state().len() == 50).then_some(()));
+    again.stop();
+    other.stop();
+}
+
+/// One of several instances with an HTTP lane; `property` is one of librdkafka's.
+fn shared_site(topic: &Topic<'_>, receiver: &Receiver, property: &str) -> Site {
+    let crm = format!(r#"sinks: {{ crm: {{ type: http, url: "{}", {} }} }}"#, receiver.url(), run_header());
+    let site = Site::new(topic.broker, &route(topic, &[&crm]));
+    // The new protocol's session is the broker's affair.
+    let session = "    session.timeout.ms: 6000\n    heartbeat.interval.ms: 1000\n";
+    let yaml = site.yaml();
+    let yaml = if property.contains("consumer") { yaml.replace(session, "") } else { yaml };
+    site.rewrite(&yaml.replace("    reconnect.backoff", &format!("    {property}\n    reconnect.backoff")));
+    site
+}
+
+fn partitions(gateway: &Gateway) -> Vec<i32> {
+    gateway.lane("crm").partitions.iter().map(|partition| partition.partition).collect()
+}
+
+/// Returns how many records it has written.
+fn write_until(topic: &Topic<'_>, done: &AtomicBool) -> u64 {
+    let producer = Producer::new(topic.broker);
+    let mut profiles = Profiles::new(7, 5_000);
+    let mut written = 0;
+    while !done.load(Ordering::Relaxed) {
+        producer.write(topic, profiles.by_ref().take(100));
+        written += 100;
+        std::thread::sleep(PAUSE);
+    }
+    written
+}
+
 /// An orchestrator that waits for readiness must not wait for ever for the instance that is one too many.
 #[test]
 fn an_instance_without_a_share_stands_by_and_takes_over() {
@@ -101,6 +192,7 @@ fn an_instance_without_a_share_stands_by_and_takes_over() {
     assert!(standing_by.is_ready());
 }
 
+/// Waits until the partitions are spread over all of them.
 fn wait_shared(gateways: &[&Gateway]) {
     wait_for("the partitions to be shared", LIMIT, || {
         let owned: Vec<usize> = gateways.iter().map(|gateway| owned(gateway)).collect();

@@ -60,7 +60,7 @@ impl Reader {
 
     fn step(&mut self) -> anyhow::Result<()> {
         match self.source.poll(self.demand, WAIT)? {
-            Event::Idle | Event::Standby | Event::Logs(_) => {}
+            Event::Idle | Event::Standby | Event::Logs(_) | Event::Partitions(_) => {}
             Event::Records(batches) => {
                 for batch in batches {
                     let partition = batch.partition().clone();
@@ -514,7 +514,7 @@ fn a_local_lane_reads_all_partitions_from_its_own_offsets_and_still_commits() {
 
 #[test]
 fn a_broker_that_stops_and_comes_back_is_read_on() {
-    let mut broker = Broker::start();
+    let broker = Broker::start();
     let name = {
         let topic = Topic::compacted(&broker, 2);
         Producer::new(&broker).write(&topic, (0..10).map(|n| Record::put("k", "v").to(n % 2)));
@@ -538,7 +538,7 @@ fn a_broker_that_stops_and_comes_back_is_read_on() {
 
 #[test]
 fn closing_is_bounded_when_the_topic_or_the_broker_is_gone() {
-    let mut broker = Broker::start();
+    let broker = Broker::start();
     let name = {
         let topic = Topic::compacted(&broker, 1);
         Producer::new(&broker).write(&topic, puts(0..10));

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 
+use super::link::Link;
 use super::process::{Limits, Process, free_port};
 use super::wait::wait_for;
 
@@ -27,7 +28,9 @@ pub struct Broker {
     port: u16,
     /// Of the listener that asks for TLS and a password, which only [`Broker::start_secure`] has.
     secure_port: Option<u16>,
-    process: Process,
+    /// Of the listeners that are reached by a link each.
+    links: Vec<Link>,
+    process: Mutex<Process>,
 }
 
 impl Broker {
@@ -39,15 +42,20 @@ impl Broker {
 
     /// A broker of one's own, to stop and kill.
     pub fn start() -> Self {
-        Self::start_with(false)
+        Self::start_with(false, 0)
     }
 
     /// One that also listens with TLS and asks for [`USER`] and [`PASSWORD`] there.
     pub fn start_secure() -> Self {
-        Self::start_with(true)
+        Self::start_with(true, 0)
     }
 
-    fn start_with(secure: bool) -> Self {
+    /// One that is also reached by so many links, each of which can be cut: see [`Broker::link`].
+    pub fn start_linked(links: usize) -> Self {
+        Self::start_with(false, links)
+    }
+
+    fn start_with(secure: bool, links: usize) -> Self {
         for _ in 0..PORT_ATTEMPTS {
             let (port, controller_port) = (free_port(), free_port());
             let secure_port = secure.then(free_port);
@@ -56,11 +64,12 @@ impl Broker {
             if secure {
                 certify(&dir);
             }
-            let properties = properties(&dir, port, controller_port, secure_port);
+            let links: Vec<Link> = (0..links).map(|_| Link::to(free_port())).collect();
+            let properties = properties(&dir, port, controller_port, secure_port, &links);
             std::fs::write(dir.join("server.properties"), properties).expect("writable");
             let mut process = launch(&dir);
             if answers(&mut process, port) {
-                return Self { dir, port, secure_port, process };
+                return Self { dir, port, secure_port, links, process: Mutex::new(process) };
             }
         }
         panic!("no broker came up on {PORT_ATTEMPTS} pairs of ports");
@@ -72,6 +81,11 @@ impl Broker {
 
     pub fn secure_bootstrap(&self) -> String {
         format!("127.0.0.1:{}", self.secure_port.expect("started with `start_secure`"))
+    }
+
+    /// One way to it, at whose end it tells no other address than the link's.
+    pub fn link(&self, index: usize) -> &Link {
+        &self.links[index]
     }
 
     /// The certificate, in PEM, that vouches for the secure listener's: its own.
@@ -88,28 +102,40 @@ impl Broker {
 
     /// Freezes it: connections stay open and nothing is answered.
     pub fn suspend(&self) {
-        self.process.signal(libc::SIGSTOP);
+        self.process().signal(libc::SIGSTOP);
     }
 
     pub fn resume(&self) {
-        self.process.signal(libc::SIGCONT);
+        self.process().signal(libc::SIGCONT);
     }
 
-    pub fn kill(&mut self) {
-        self.process.kill();
+    pub fn kill(&self) {
+        self.process().kill();
+    }
+
+    /// Ends it in order.
+    pub fn stop(&self) {
+        let mut process = self.process();
+        process.signal(libc::SIGTERM);
+        process.wait(START_LIMIT);
     }
 
     /// Starts it again with the same ports and data.
-    pub fn restart(&mut self) {
-        self.kill();
-        self.process = launch(&self.dir);
-        assert!(answers(&mut self.process, self.port), "the broker did not come back\n{}", self.process.output());
+    pub fn restart(&self) {
+        let mut process = self.process();
+        process.kill();
+        *process = launch(&self.dir);
+        assert!(answers(&mut process, self.port), "the broker did not come back\n{}", process.output());
+    }
+
+    fn process(&self) -> MutexGuard<'_, Process> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        self.process.kill();
+        self.kill();
         drop(std::fs::remove_dir_all(&self.dir));
     }
 }
@@ -162,19 +188,25 @@ fn answers(process: &mut Process, port: u16) -> bool {
     true
 }
 
-fn properties(dir: &Path, port: u16, controller_port: u16, secure_port: Option<u16>) -> String {
+fn properties(dir: &Path, port: u16, controller_port: u16, secure_port: Option<u16>, links: &[Link]) -> String {
     let data = dir.join("data");
+    let linked = |address: fn(&Link) -> String| -> String {
+        links.iter().enumerate().map(|(index, link)| format!(",LINK{index}://{}", address(link))).collect()
+    };
+    let (link_listeners, link_addresses) =
+        (linked(|link| format!("127.0.0.1:{}", link.target())), linked(Link::address));
+    let link_protocols: String = (0..links.len()).map(|index| format!(",LINK{index}:PLAINTEXT")).collect();
     let secure = secure_port.map(|port| format!(",SECURE://127.0.0.1:{port}")).unwrap_or_default();
     let key_store = dir.join(KEY_STORE);
     format!(
         "process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller_port}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}{secure}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}{secure}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}{secure}{link_listeners}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}{secure}{link_addresses}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL{link_protocols}
 listener.name.secure.ssl.keystore.location={}
 listener.name.secure.ssl.keystore.password={KEY_STORE_PASSWORD}
 listener.name.secure.sasl.enabled.mechanisms=SCRAM-SHA-512
@@ -223,7 +255,7 @@ fn formatted() -> &'static Path {
         let dir = own_directory(0);
         let file = dir.join("server.properties");
         std::fs::create_dir_all(&dir).expect("the target directory is writable");
-        std::fs::write(&file, properties(&dir, 1, 2, None)).expect("writable");
+        std::fs::write(&file, properties(&dir, 1, 2, None, &[])).expect("writable");
         let output = java()
             .args(["kafka.tools.StorageTool", "format", "-t", "VGlkZWdhdGVUZXN0czAwMQ", "-c"])
             .arg(&file)

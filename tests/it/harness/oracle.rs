@@ -20,6 +20,8 @@ pub struct Sinks<'a> {
     pub files: Option<&'a Path>,
     /// The top-level fields that the route masks.
     pub masked: &'a [&'a str],
+    /// Records whose key begins so are rejected by the route.
+    pub rejected: Option<&'a str>,
 }
 
 /// Every visible record of a topic, as Kafka's own client reads it.
@@ -58,6 +60,21 @@ impl Dump {
         text.lines().any(|line| line.split('\t').any(|field| field == key))
     }
 
+    /// Partition and offset of each visible record whose key begins with `prefix`, in ascending order.
+    pub fn positions_of(&self, prefix: &str) -> Vec<(i64, i64)> {
+        let text = std::fs::read_to_string(&self.path).expect("the dump is there");
+        let position = |line: &str| {
+            let mut fields = line.split('\t');
+            let mut number = || fields.next().expect("a field").parse::<i64>().expect("a number");
+            let (partition, offset, _timestamp) = (number(), number(), number());
+            let key = BASE64_STANDARD.decode(fields.next().expect("a key")).ok()?;
+            key.starts_with(prefix.as_bytes()).then_some((partition, offset))
+        };
+        let mut positions: Vec<_> = text.lines().filter_map(position).collect();
+        positions.sort_unstable();
+        positions
+    }
+
     /// Returns what the comparison prints.
     ///
     /// # Panics
@@ -75,6 +92,9 @@ impl Dump {
         command.arg(script("fold.py")).arg(&self.path);
         for field in sinks.masked {
             command.args(["--mask", field]);
+        }
+        if let Some(prefix) = sinks.rejected {
+            command.args(["--reject", prefix]);
         }
         if let Some((path, table)) = sinks.sqlite {
             command.arg("--sqlite").arg(path).args(["--table", table]);

@@ -86,7 +86,12 @@ impl Process {
 
     /// Lets files grow again.
     pub fn lift_file_limit(&self) {
-        let free = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+        self.limit_files(libc::RLIM_INFINITY);
+    }
+
+    /// Sets the soft limit of [`Limits::file_size`] while it runs.
+    pub fn limit_files(&self, bytes: u64) {
+        let free = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
         // SAFETY: `free` outlives the call and no old limit is asked for.
         let result =
             unsafe { libc::prlimit(self.pid() as libc::pid_t, libc::RLIMIT_FSIZE, &free, std::ptr::null_mut()) };
@@ -208,12 +213,13 @@ fn spawn_from_the_spawner(mut command: Command, limits: Limits) -> Child {
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
                 return Err(std::io::Error::last_os_error());
             }
+            // Unless it is ignored, the signal ends the process before a write beyond the limit can fail.
+            if libc::signal(libc::SIGXFSZ, libc::SIG_IGN) == libc::SIG_ERR {
+                return Err(std::io::Error::last_os_error());
+            }
             if let Some(bytes) = limits.file_size {
                 let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-                // Unless it is ignored, the signal ends the process before the write can fail.
-                if libc::signal(libc::SIGXFSZ, libc::SIG_IGN) == libc::SIG_ERR
-                    || libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) != 0
-                {
+                if libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) != 0 {
                     return Err(std::io::Error::last_os_error());
                 }
                 limit.rlim_cur = bytes;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -52,6 +52,8 @@ pub struct Answer {
     status: StatusCode,
     delay: Duration,
     retry_after: Option<u64>,
+    lies: bool,
+    breaks_off: bool,
 }
 
 impl Answer {
@@ -61,11 +63,23 @@ impl Answer {
 
     pub fn status(code: u16) -> Self {
         let status = StatusCode::from_u16(code).expect("a status code");
-        Self { status, delay: Duration::ZERO, retry_after: None }
+        Self { status, delay: Duration::ZERO, retry_after: None, lies: false, breaks_off: false }
     }
 
     pub fn after(mut self, delay: Duration) -> Self {
         self.delay = delay;
+        self
+    }
+
+    /// The request is carried out when it arrives, whatever is answered.
+    pub fn lying(mut self) -> Self {
+        self.lies = true;
+        self
+    }
+
+    /// The connection ends in the middle of the answer.
+    pub fn breaking_off(mut self) -> Self {
+        self.breaks_off = true;
         self
     }
 
@@ -101,6 +115,8 @@ struct Memory {
     arrivals: HashMap<(String, Vec<u8>), (i32, i64, bool)>,
     breaches: Vec<String>,
     breach_count: u64,
+    /// Those breaches that are two requests of a key at once.
+    overlaps: u64,
 }
 
 impl std::fmt::Debug for Memory {
@@ -146,6 +162,7 @@ impl Receiver {
             arrivals: HashMap::new(),
             breaches: Vec::new(),
             breach_count: 0,
+            overlaps: 0,
         }));
         let app =
             axum::Router::new().fallback(receive).layer(DefaultBodyLimit::disable()).with_state(Arc::clone(&memory));
@@ -200,6 +217,16 @@ impl Receiver {
         assert_eq!(memory.breach_count, 0, "order per key was broken, first:\n{}", memory.breaches.join("\n"));
     }
 
+    /// What holds even where a run reads again what it had read, since its partition was away meanwhile.
+    ///
+    /// # Panics
+    /// When a run sent two requests of a key at once.
+    #[track_caller]
+    pub fn assert_one_at_a_time(&self) {
+        let memory = self.lock();
+        assert_eq!(memory.overlaps, 0, "two requests of a key were under way, among\n{}", memory.breaches.join("\n"));
+    }
+
     /// How many keys would be wrong at a receiver that does not compare positions.
     pub fn stale_by_arrival(&self) -> usize {
         let memory = self.lock();
@@ -250,16 +277,47 @@ async fn receive(
     let run = request.header(RUN_HEADER).unwrap_or_default().to_owned();
 
     let answer = lock(&memory).arrive(&run, &request);
+    let mut under_way = UnderWay { memory: Arc::clone(&memory), run, request, is_done: false };
+    if answer.lies {
+        lock(&memory).carry_out(&under_way.request);
+    }
     if !answer.delay.is_zero() {
+        // A client that leaves meanwhile ends this here.
         tokio::time::sleep(answer.delay).await;
     }
-    lock(&memory).finish(&run, request, &answer);
+    under_way.is_done = answer.status.is_success() && !answer.lies;
+    drop(under_way);
 
     let mut response = answer.status.into_response();
     if let Some(seconds) = answer.retry_after {
         response.headers_mut().insert("retry-after", seconds.into());
     }
+    if answer.breaks_off {
+        let parts = [Ok("half an "), Err(std::io::Error::other("the connection breaks off"))];
+        response = (StatusCode::OK, Body::from_stream(futures_util::stream::iter(parts))).into_response();
+        response.headers_mut().insert("content-length", 100.into());
+    }
     response
+}
+
+/// A request that is not answered yet. It is carried out when it is dropped, if it is to be.
+struct UnderWay {
+    memory: Arc<Mutex<Memory>>,
+    run: String,
+    request: Request,
+    is_done: bool,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let mut memory = lock(&self.memory);
+        memory.finish(&self.run, &self.request);
+        if self.is_done {
+            memory.carry_out(&self.request);
+        } else {
+            memory.refused += 1;
+        }
+    }
 }
 
 fn lock(memory: &Mutex<Memory>) -> MutexGuard<'_, Memory> {
@@ -276,6 +334,7 @@ impl Memory {
         if let Some(&(partition, offset, under_way)) = self.arrivals.get(&slot) {
             let name = || String::from_utf8_lossy(&request.key).into_owned();
             if under_way {
+                self.overlaps += 1;
                 self.breach(format!("`{}` at {} arrived while {offset} was under way", name(), request.offset));
             }
             if partition == request.partition && request.offset < offset {
@@ -286,22 +345,21 @@ impl Memory {
         (self.script)(request)
     }
 
-    fn finish(&mut self, run: &str, request: Request, answer: &Answer) {
+    fn finish(&mut self, run: &str, request: &Request) {
         if let Some(arrival) = self.arrivals.get_mut(&(run.to_owned(), request.key.clone())) {
             arrival.2 = false;
         }
-        if !answer.status.is_success() {
-            self.refused += 1;
-            return;
-        }
+    }
+
+    fn carry_out(&mut self, request: &Request) {
         self.accepted += 1;
-        let value = (request.method != Method::DELETE).then_some(request.body);
+        let value = (request.method != Method::DELETE).then(|| request.body.clone());
         let held = Held { partition: request.partition, offset: request.offset, value };
         let newest = self.by_position.entry(request.key.clone()).or_insert_with(|| held.clone());
         if newest.offset <= held.offset {
             newest.clone_from(&held);
         }
-        self.by_arrival.insert(request.key, held);
+        self.by_arrival.insert(request.key.clone(), held);
     }
 
     fn breach(&mut self, complaint: String) {

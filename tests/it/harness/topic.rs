@@ -84,16 +84,40 @@ impl<'a> Topic<'a> {
 
     /// Raises the number of partitions.
     pub fn grow(&mut self, partitions: i32) {
+        self.grow_to(partitions);
+        self.partitions = partitions;
+        self.wait_for_leaders();
+    }
+
+    /// The same behind the back of whoever holds the topic.
+    pub fn grow_to(&self, partitions: i32) {
         let new = NewPartitions::new(&self.name, partitions as usize);
         let results = block_on(admin(self.broker).create_partitions([&new], &options())).expect("an answer");
         results.into_iter().for_each(|result| drop(result.expect("the partitions are added")));
-        self.partitions = partitions;
-        self.wait_for_leaders();
     }
 
     /// One past the last offset of each partition that `read_committed` can see.
     pub fn ends(&self) -> Vec<i64> {
         self.watermarks().into_iter().map(|(_, end)| end).collect()
+    }
+
+    /// Whether an open transaction hides records from `read_committed`.
+    pub fn hides_anything(&self) -> bool {
+        let consumers = ["read_committed", "read_uncommitted"].map(|level| {
+            let consumer: BaseConsumer =
+                self.broker.client().set("isolation.level", level).create().expect("a consumer");
+            consumer
+        });
+        let metadata = wait_for("the partitions", LIMIT, || {
+            consumers[0].fetch_metadata(Some(&self.name), Duration::from_secs(5)).ok()
+        });
+        let partitions = metadata.topics()[0].partitions().len() as i32;
+        (0..partitions).any(|partition| {
+            let [seen, all] = consumers.each_ref().map(|consumer| {
+                consumer.fetch_watermarks(&self.name, partition, Duration::from_secs(5)).ok().map(|(_, end)| end)
+            });
+            seen.is_none() || seen != all
+        })
     }
 
     /// The first offset, and one past the last stable one, of each partition.

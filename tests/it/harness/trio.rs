@@ -59,6 +59,7 @@ impl Trio {
             http: Some(&self.receiver),
             files: Some(&files),
             masked: &["email"],
+            ..Sinks::default()
         })
     }
 }
