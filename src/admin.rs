@@ -23,7 +23,7 @@ use axum::routing::{get, post};
 
 use crate::config::{self, Role};
 use crate::gateway::status::Status;
-use crate::gateway::{Act, CommandError, Handle};
+use crate::gateway::{Act, CommandError, Handle, Page, Query};
 use crate::metrics::Metrics;
 
 pub use error::Problem;
@@ -34,33 +34,50 @@ pub use serve::{Listeners, cannot_listen, serve};
 #[derive(Clone)]
 pub struct App {
     status: Arc<dyn Fn() -> Status + Send + Sync>,
-    command: Arc<Command>,
+    lanes: Arc<dyn Lanes>,
     metrics: Metrics,
     stalls: Arc<Mutex<stall::Stalls>>,
     /// One scrape at a time: the gauges are refreshed before they are written out.
     scrape: Arc<Mutex<()>>,
 }
 
-/// Has the lane of a route and a sink do something; may take seconds.
-type Command = dyn Fn(&str, &str, Act) -> Result<(), CommandError> + Send + Sync;
+/// What may be asked of the lane of a route and a sink, and may take seconds.
+pub trait Lanes: Send + Sync {
+    /// # Errors
+    /// When there is no such lane, or it refuses.
+    fn command(&self, route: &str, sink: &str, act: Act) -> Result<(), CommandError>;
+
+    /// # Errors
+    /// When there is no such lane, or they cannot be read.
+    fn dead_letters(&self, route: &str, sink: &str, query: &Query) -> Result<Page, CommandError>;
+}
+
+impl Lanes for Handle {
+    fn command(&self, route: &str, sink: &str, act: Act) -> Result<(), CommandError> {
+        Self::command(self, route, sink, act)
+    }
+
+    fn dead_letters(&self, route: &str, sink: &str, query: &Query) -> Result<Page, CommandError> {
+        Self::dead_letters(self, route, sink, query)
+    }
+}
 
 impl App {
     /// A running gateway's.
     pub fn of(gateway: &Handle) -> Self {
-        let (status, command) = (gateway.clone(), gateway.clone());
-        let command = move |route: &str, sink: &str, act| command.command(route, sink, act);
-        Self::new(move || status.status(), command, gateway.metrics().clone())
+        let status = gateway.clone();
+        Self::new(move || status.status(), gateway.clone(), gateway.metrics().clone())
     }
 
     /// `status` is called for each request that shows state. It names every configured lane from the first moment, before
     /// any of them is connected, and returns within milliseconds.
     pub fn new(
         status: impl Fn() -> Status + Send + Sync + 'static,
-        command: impl Fn(&str, &str, Act) -> Result<(), CommandError> + Send + Sync + 'static,
+        lanes: impl Lanes + 'static,
         metrics: Metrics,
     ) -> Self {
         let (stalls, scrape) = Default::default();
-        Self { status: Arc::new(status), command: Arc::new(command), metrics, stalls, scrape }
+        Self { status: Arc::new(status), lanes: Arc::new(lanes), metrics, stalls, scrape }
     }
 
     /// The gateway's status, with what only a look at successive ones can tell.
@@ -82,8 +99,9 @@ impl App {
 /// Everything the admin listener serves.
 pub fn router(app: App, config: &config::Admin) -> Router {
     let door = Arc::new(door::Door::new(config));
-    // What changes something stands apart, behind the role that it needs.
+    // What changes something or shows records stands apart, behind the role that it needs.
     let operator = Router::new()
+        .route("/api/v1/routes/{route}/lanes/{sink}/dead", get(lanes::dead_letters))
         .route("/api/v1/routes/{route}/lanes/{sink}/{command}", post(lanes::command))
         .method_not_allowed_fallback(error::method_not_allowed)
         .layer(from_fn_with_state((Arc::clone(&door), Role::Operator), door::check_token));

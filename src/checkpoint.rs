@@ -6,7 +6,7 @@
 //! | pending spans            | head (what may be committed)                      |
 //! |--------------------------|---------------------------------------------------|
 //! | none                     | the fetch position: past markers and holes        |
-//! | the oldest is unfinished | the first offset of that span                     |
+//! | the oldest is unfinished | the first offset of that span that is             |
 //! | the oldest is finished   | moves to the next unfinished one, or as for none  |
 //!
 //! The head never moves backwards.
@@ -63,6 +63,15 @@ impl Checkpoint {
         self.settle();
     }
 
+    /// Of the span of `ticket`, only what is below `next` is finished, and the rest is given up for now.
+    pub fn finished_up_to(&mut self, ticket: Ticket, next: NextOffset) {
+        let index = ticket.0.checked_sub(self.base).and_then(|index| usize::try_from(index).ok());
+        if let Some(span) = index.and_then(|index| self.pending.get_mut(index)) {
+            span.first = span.first.max(next.0);
+        }
+        self.settle();
+    }
+
     /// Everything visible below `position` was received: what the consumer knows when its queue is empty, and the only
     /// knowledge of trailing markers and holes.
     pub fn fetched(&mut self, position: NextOffset) {
@@ -104,6 +113,18 @@ mod tests {
         assert_eq!(checkpoint.head(), Some(NextOffset(0)));
         checkpoint.finished(first);
         assert_eq!(checkpoint.head(), Some(NextOffset(12)));
+    }
+
+    #[test]
+    fn what_is_finished_of_a_span_that_was_cut_counts() {
+        let mut checkpoint = Checkpoint::new(Some(NextOffset(0)));
+        let first = checkpoint.received(0, NextOffset(5));
+        let second = checkpoint.received(5, NextOffset(12));
+        checkpoint.finished_up_to(second, NextOffset(8));
+        assert_eq!(checkpoint.head(), Some(NextOffset(0)));
+        checkpoint.finished(first);
+        assert_eq!(checkpoint.head(), Some(NextOffset(8)));
+        assert!(!checkpoint.is_idle());
     }
 
     #[test]

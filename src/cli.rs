@@ -1,6 +1,7 @@
 //! The command line. Exit codes: 0 = done, 1 = failed, 2 = wrong usage or configuration.
 
 pub mod check;
+mod dead;
 pub mod exit;
 mod lane;
 pub mod out;
@@ -40,6 +41,9 @@ enum Command {
     Resume(lane::LaneArgs),
     /// Let a lane go on without the record that halted it, which becomes a dead letter.
     Skip(lane::LaneArgs),
+    /// Look into the dead letters of a lane.
+    #[command(subcommand)]
+    Dead(dead::DeadCommand),
     /// Read a route's topic again, and compare its tables with what it says.
     Verify(verify::VerifyArgs),
     /// Bring a table in step with its topic again, whatever it holds.
@@ -61,6 +65,7 @@ pub fn main() -> ExitCode {
         Command::Status(args) => status::run(&args),
         Command::Resume(args) => lane::resume(&args),
         Command::Skip(args) => lane::skip(&args),
+        Command::Dead(command) => dead::run(&command),
         Command::Verify(args) => verify::run(&args),
         Command::Reset(args) => lane::reset(&args),
     };

@@ -20,7 +20,7 @@ pub struct Span {
     pub ticket: Ticket,
     pub next: NextOffset,
     /// `false` = records at its end were cut off, since one of them halts the lane: `next` is where the first of them
-    /// stands, and finishing the rest acknowledges nothing.
+    /// stands, and nothing from there on is acknowledged.
     pub whole: bool,
 }
 

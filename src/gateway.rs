@@ -19,6 +19,8 @@ use crate::metrics::Metrics;
 use crate::plugin::Chain;
 pub use crate::route::{Act, Refused};
 use crate::route::{Commands, Lane, LaneName, Shown};
+use crate::sink::browse;
+pub use crate::sink::browse::{Page, Query};
 use crate::stop::Stop;
 
 /// How much longer than its grace time a lane may take to end before it is left behind.
@@ -72,6 +74,8 @@ pub enum CommandError {
     UnknownSink { route: String, sink: String, known: String },
     #[error("{lane}: {reason}")]
     Refused { lane: String, reason: Refused },
+    #[error("{lane}: cannot read the dead letters: {reason}")]
+    Unreadable { lane: String, reason: String },
 }
 
 impl Gateway {
@@ -189,17 +193,33 @@ impl Handle {
     /// # Errors
     /// When there is no such lane, or it refuses.
     pub fn command(&self, route: &str, sink: &str, act: Act) -> Result<(), CommandError> {
+        let lane = self.lane(route, sink)?;
+        let refused = |reason| CommandError::Refused { lane: lane.shown.name().to_string(), reason };
+        lane.commands.ask(act).map_err(refused)
+    }
+
+    /// A lane's dead letters, read from their file.
+    ///
+    /// # Errors
+    /// When there is no such lane, or the file cannot be read.
+    pub fn dead_letters(&self, route: &str, sink: &str, query: &browse::Query) -> Result<browse::Page, CommandError> {
+        let lane = self.lane(route, sink)?;
+        browse::browse(lane.shown.dead_letter_path().as_ref(), query).map_err(|error| {
+            let (lane, reason) = (lane.shown.name().to_string(), error.to_string());
+            CommandError::Unreadable { lane, reason }
+        })
+    }
+
+    fn lane(&self, route: &str, sink: &str) -> Result<&RunningLane, CommandError> {
         let listed = |names: Vec<&str>| format!("`{}`", names.join("`, `"));
         let Some(found) = self.0.routes.iter().find(|candidate| candidate.config.name == route) else {
             let known = listed(self.0.routes.iter().map(|route| &*route.config.name).collect());
             return Err(CommandError::UnknownRoute { route: route.to_owned(), known });
         };
-        let Some(lane) = found.lanes.iter().find(|lane| lane.shown.name().sink == sink) else {
+        found.lanes.iter().find(|lane| lane.shown.name().sink == sink).ok_or_else(|| {
             let known = listed(found.lanes.iter().map(|lane| &*lane.shown.name().sink).collect());
-            return Err(CommandError::UnknownSink { route: route.to_owned(), sink: sink.to_owned(), known });
-        };
-        let refused = |reason| CommandError::Refused { lane: lane.shown.name().to_string(), reason };
-        lane.commands.ask(act).map_err(refused)
+            CommandError::UnknownSink { route: route.to_owned(), sink: sink.to_owned(), known }
+        })
     }
 }
 

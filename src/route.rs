@@ -57,6 +57,9 @@ const MAX_HTTP_RECORDS: usize = 64;
 /// How long before the end of the grace time the lane stops waiting for its sink, so that it still can commit.
 const COMMIT_RESERVE: Duration = Duration::from_secs(2);
 
+/// How long leaving the group may take: everything is committed, and a broker that is away does not answer.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+
 /// What a lane is made of.
 #[derive(Clone)]
 pub struct Lane {
@@ -283,6 +286,7 @@ impl Running {
                     self.source.retake(&again);
                 }
             }
+            Ok(Event::Partitions(all)) => self.lane.shown.topic_partitions(all),
             Ok(Event::Health(health)) => self.health(health),
             Ok(Event::Warning(warning)) => self.lane.shown.warn(warning),
             Err(error) => {
@@ -555,7 +559,7 @@ impl Running {
         if !self.sink.join(end) {
             tracing::warn!(lane = %self.lane.shown.name(), "the sink did not end in time");
         }
-        self.source.close(left(end));
+        self.source.close(left(end).min(CLOSE_LIMIT));
     }
 
     fn drain_timeout(&self) -> Duration {

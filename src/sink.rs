@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::config::{Sink, SinkKind};
 use crate::delivery::{Assignments, Delivery, Fate, OnError, Rejection, Skips, Span};
@@ -33,6 +33,7 @@ mod testing;
 mod under_way;
 mod wait;
 
+pub use dead_letter::browse;
 pub use sqlite::{Comparison, Difference, Kind, Report};
 pub use under_way::UnderWay;
 
@@ -84,6 +85,17 @@ pub fn start(context: Context) -> anyhow::Result<Running> {
             blocking::start(context, Box::new(sink))
         }
         SinkKind::Http(settings) => http::start(context, settings),
+    }
+}
+
+/// Finds what is wrong with a sink's settings beyond their form, without opening it.
+///
+/// # Errors
+/// What [`start`] would fail on, wherever the sink is.
+pub fn check(kind: &SinkKind) -> anyhow::Result<()> {
+    match kind {
+        SinkKind::Http(settings) => http::check(settings),
+        SinkKind::Discard | SinkKind::File(_) | SinkKind::Sqlite(_) => Ok(()),
     }
 }
 
@@ -180,6 +192,11 @@ pub trait Blocking: Send {
 
     /// Called when nothing came for a while, and once before the end.
     fn idle(&mut self) {}
+
+    /// After how long [`Blocking::idle`] is to be called again while nothing comes; `None` = not at all.
+    fn wakes_after(&self) -> Option<Duration> {
+        None
+    }
 }
 
 #[derive(Debug, thiserror::Error)]

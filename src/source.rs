@@ -80,6 +80,8 @@ pub enum Event {
     Logs(Vec<PartitionLog>),
     /// What is known of the partitions' ends and of our position.
     Progress(Vec<Progress>),
+    /// How many partitions the topics have, some of which may be other instances'.
+    Partitions(usize),
     /// The state of the connection changed.
     Health(Health),
     /// Something that an operator should know and that stays true, such as a topic that is not compacted.

@@ -12,7 +12,7 @@ use crate::gateway::CommandError;
 pub enum Problem {
     #[error(
         "there is nothing at this address; `/livez`, `/readyz`, `/metrics`, `/api/v1/routes` and \
-         `/api/v1/routes/ROUTE/lanes/SINK/` with `resume`, `skip` or `sweep` are served"
+         `/api/v1/routes/ROUTE/lanes/SINK/` with `dead`, `resume`, `skip` or `sweep` are served"
     )]
     NotFound,
     #[error("what is only shown takes GET and HEAD; a lane's command takes POST")]
@@ -88,6 +88,10 @@ impl From<CommandError> for Problem {
             CommandError::UnknownRoute { route, known } => Self::UnknownRoute { route, known },
             CommandError::UnknownSink { route, sink, known } => Self::UnknownSink { route, sink, known },
             CommandError::Refused { .. } => Self::Refused(error.to_string()),
+            CommandError::Unreadable { .. } => {
+                tracing::error!(%error, "failed to answer");
+                Self::Internal
+            }
         }
     }
 }

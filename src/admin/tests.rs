@@ -8,19 +8,36 @@ use crate::config::{Admin, Token};
 use crate::gateway::status::{LaneState, samples};
 use crate::secret::Secret;
 
-/// As a lane that is not halted does.
-fn command(route: &str, sink: &str, act: Act) -> Result<(), CommandError> {
-    match (route, sink, act) {
-        ("profiles", "read_model", Act::Sweep) => Ok(()),
-        ("profiles", "read_model", _) => {
-            let reason = crate::gateway::Refused("the lane is not halted".to_owned());
-            Err(CommandError::Refused { lane: "profiles.read_model".to_owned(), reason })
+/// One lane, which is not halted and has one dead letter.
+struct OneLane;
+
+impl OneLane {
+    fn find(route: &str, sink: &str) -> Result<(), CommandError> {
+        match (route, sink) {
+            ("profiles", "read_model") => Ok(()),
+            ("profiles", _) => {
+                let (route, sink, known) = (route.to_owned(), sink.to_owned(), "`read_model`".to_owned());
+                Err(CommandError::UnknownSink { route, sink, known })
+            }
+            _ => Err(CommandError::UnknownRoute { route: route.to_owned(), known: "`profiles`".to_owned() }),
         }
-        ("profiles", ..) => {
-            let (route, sink, known) = (route.to_owned(), sink.to_owned(), "`read_model`".to_owned());
-            Err(CommandError::UnknownSink { route, sink, known })
+    }
+}
+
+impl Lanes for OneLane {
+    fn command(&self, route: &str, sink: &str, act: Act) -> Result<(), CommandError> {
+        Self::find(route, sink)?;
+        if act == Act::Sweep {
+            return Ok(());
         }
-        _ => Err(CommandError::UnknownRoute { route: route.to_owned(), known: "`profiles`".to_owned() }),
+        let reason = crate::gateway::Refused("the lane is not halted".to_owned());
+        Err(CommandError::Refused { lane: "profiles.read_model".to_owned(), reason })
+    }
+
+    fn dead_letters(&self, route: &str, sink: &str, query: &Query) -> Result<Page, CommandError> {
+        Self::find(route, sink)?;
+        let letter = serde_json::json!({ "offset": 5, "key": query.key });
+        Ok(Page { letters: vec![letter], more: false })
     }
 }
 
@@ -28,7 +45,7 @@ fn app(lanes: Vec<crate::gateway::status::LaneStatus>) -> App {
     let status = samples::status(lanes);
     let metrics = Metrics::new();
     metrics.lane("profiles", "read_model");
-    App::new(move || status.clone(), command, metrics)
+    App::new(move || status.clone(), OneLane, metrics)
 }
 
 fn live() -> App {
@@ -331,4 +348,21 @@ async fn a_lane_is_commanded_by_operators_of_the_same_site_only() {
     assert_eq!(post(&roles, sweep, &[("authorization", "Bearer operate")]).await.status, StatusCode::ACCEPTED);
     let shown = get(live(), "/api/v1/routes/profiles/lanes/read_model/sweep").await;
     assert_problem(&shown, StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed");
+}
+
+#[tokio::test]
+async fn dead_letters_are_shown_to_operators() {
+    let path = "/api/v1/routes/profiles/lanes/read_model/dead";
+    let answer = get(live(), &format!("{path}?key=a%20b&limit=3")).await;
+    assert_eq!((answer.status, &answer.json()["letters"][0]["key"]), (StatusCode::OK, &"a b".into()));
+    assert_problem(&get(live(), &format!("{path}?kee=a")).await, StatusCode::BAD_REQUEST, "bad_request");
+    let unknown = get(live(), "/api/v1/routes/profiles/lanes/crm/dead").await;
+    assert_problem(&unknown, StatusCode::NOT_FOUND, "unknown_sink");
+    let roles = config("127.0.0.1:8080", &[("view", Role::Viewer), ("operate", Role::Operator)]);
+    let with = async |token: &str| {
+        let headers = [("host", "localhost:8080"), ("authorization", token)];
+        send(router(live(), &roles), "GET", path, &headers).await
+    };
+    assert_problem(&with("Bearer view").await, StatusCode::FORBIDDEN, "role_too_low");
+    assert_eq!(with("Bearer operate").await.status, StatusCode::OK);
 }

@@ -9,6 +9,7 @@ use super::{Output, USAGE, out};
 use crate::config::{self, Config, Errors, KeyPath, Loaded, PluginError, PluginUse, Route, Segment};
 use crate::gateway::Plan;
 use crate::plugin::{Chain, ConfigProblem, Engine, EngineSettings, LoadError};
+use crate::sink;
 use crate::source::kafka;
 
 /// What a guest can address: 4 GiB.
@@ -84,6 +85,12 @@ fn start(config: Config) -> Result<Plan, Vec<(KeyPath, String)>> {
     let (mut chains, mut wrong) = (Vec::new(), Vec::new());
     for route in &config.routes {
         let path = root.key(&route.name);
+        for sink in &route.sinks {
+            // Their form was checked: what is left is whether certificates and keys can be used.
+            if let Err(error) = sink::check(&sink.kind) {
+                wrong.push((path.key("sinks").key(&sink.name).key("tls"), format!("{error:#}")));
+            }
+        }
         match Chain::load(&engine, &route.keys, &route.plugins) {
             Ok(chain) if chain.changes_keys() && route.sinks.iter().any(|sink| sink.keeps_no_former_key()) => {
                 wrong.push((path, FORMER_KEY.to_owned()));

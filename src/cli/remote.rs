@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use reqwest::{Method, StatusCode, Url};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// For the whole request: an answer is made from memory, or once a lane has said what it does.
@@ -34,27 +35,46 @@ impl Remote {
     /// # Errors
     /// When nobody answers there, something else than a gateway does, or it refuses.
     pub fn get<T: DeserializeOwned>(&self, path: &[&str]) -> anyhow::Result<T> {
-        self.ask(Method::GET, path)
+        self.ask(Method::GET, path, &())
+    }
+
+    /// With `query` in the address.
+    ///
+    /// # Errors
+    /// As [`Remote::get`].
+    pub fn query<T: DeserializeOwned>(&self, path: &[&str], query: &impl Serialize) -> anyhow::Result<T> {
+        self.ask(Method::GET, path, query)
     }
 
     /// # Errors
     /// As [`Remote::get`].
     pub fn post<T: DeserializeOwned>(&self, path: &[&str]) -> anyhow::Result<T> {
-        self.ask(Method::POST, path)
+        self.ask(Method::POST, path, &())
     }
 
-    fn ask<T: DeserializeOwned>(&self, method: Method, path: &[&str]) -> anyhow::Result<T> {
+    fn ask<T: DeserializeOwned>(&self, method: Method, path: &[&str], query: &impl Serialize) -> anyhow::Result<T> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let token = std::env::var(&self.token_env).ok().filter(|token| !token.is_empty());
-        runtime.block_on(self.send(method, path, token.as_deref()))
+        runtime.block_on(self.send(method, path, query, token.as_deref()))
     }
 
     /// `path` is one segment each, of the admin API.
-    async fn send<T: DeserializeOwned>(&self, method: Method, path: &[&str], token: Option<&str>) -> anyhow::Result<T> {
+    async fn send<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &impl Serialize,
+        token: Option<&str>,
+    ) -> anyhow::Result<T> {
         let Self { url: base, token_env } = self;
         let mut url = base.join("/api/v1")?;
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.extend(path);
+        }
+        let query = serde_json::to_value(query)?;
+        for (name, value) in query.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()) {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            url.query_pairs_mut().append_pair(name, &text);
         }
         // A proxy of the environment knows nothing of this machine's loopback, and has no business with the token.
         let redirect = reqwest::redirect::Policy::none();
@@ -97,10 +117,10 @@ impl Remote {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::{App, Listeners, serve};
+    use crate::admin::{App, Lanes, Listeners, serve};
     use crate::config::{Admin, Role, Token};
     use crate::gateway::status::{LaneState, Status, samples};
-    use crate::gateway::{CommandError, Refused};
+    use crate::gateway::{Act, CommandError, Page, Query, Refused};
     use crate::metrics::Metrics;
     use crate::secret::Secret;
 
@@ -110,6 +130,20 @@ mod tests {
         assert!(address("https://gate.example.com").is_ok());
         for slip in ["localhost:8080", "127.0.0.1:8080", "ftp://x", ""] {
             assert_eq!(address(slip), Err("write it as `http://127.0.0.1:8080`".to_owned()), "{slip}");
+        }
+    }
+
+    /// Lanes that do nothing.
+    struct Unwilling;
+
+    impl Lanes for Unwilling {
+        fn command(&self, route: &str, sink: &str, _: Act) -> Result<(), CommandError> {
+            let lane = format!("{route}.{sink}");
+            Err(CommandError::Refused { lane, reason: Refused("the lane is not halted".to_owned()) })
+        }
+
+        fn dead_letters(&self, _: &str, _: &str, query: &Query) -> Result<Page, CommandError> {
+            Ok(Page { letters: vec![serde_json::json!({ "key": query.key, "limit": query.limit })], more: false })
         }
     }
 
@@ -126,17 +160,13 @@ mod tests {
         let listeners = Listeners::bind(&config).await.unwrap();
         let url = format!("http://{}", listeners.admin_address().unwrap()).parse().unwrap();
         let (stop, stopped) = tokio::sync::oneshot::channel();
-        let command = |route: &str, sink: &str, _| {
-            let lane = format!("{route}.{sink}");
-            Err(CommandError::Refused { lane, reason: Refused("the lane is not halted".to_owned()) })
-        };
-        let app = App::new(sample, command, Metrics::new());
+        let app = App::new(sample, Unwilling, Metrics::new());
         tokio::spawn(async move { serve(listeners, app, &config, async { drop(stopped.await) }).await });
         (remote(url), stop)
     }
 
     async fn status(remote: &Remote, token: Option<&str>) -> anyhow::Result<serde_json::Value> {
-        remote.send(Method::GET, &["routes"], token).await
+        remote.send(Method::GET, &["routes"], &(), token).await
     }
 
     #[tokio::test]
@@ -156,7 +186,8 @@ mod tests {
         );
         assert_eq!(status(&remote, None).await.unwrap_err().to_string(), wants);
         let path = ["routes", "r", "lanes", "s", "skip"];
-        let refused = remote.send::<Status>(Method::POST, &path, Some("view-secret")).await.unwrap_err().to_string();
+        let refused =
+            remote.send::<Status>(Method::POST, &path, &(), Some("view-secret")).await.unwrap_err().to_string();
         let role =
             format!("the gateway at `{base}` answers 403: the token's role is `viewer`, and this needs `operator`");
         assert_eq!(refused, role);
@@ -166,9 +197,17 @@ mod tests {
     async fn a_refusal_is_told_in_words_and_names_are_encoded() {
         let (remote, _stop) = serving(vec![]).await;
         let path = ["routes", "a/b", "lanes", "s s", "resume"];
-        let error = remote.send::<Status>(Method::POST, &path, None).await.unwrap_err().to_string();
+        let error = remote.send::<Status>(Method::POST, &path, &(), None).await.unwrap_err().to_string();
         let base = &remote.url;
         assert_eq!(error, format!("the gateway at `{base}` answers 409: a/b.s s: the lane is not halted"));
+    }
+
+    #[tokio::test]
+    async fn a_query_is_encoded_and_what_is_not_asked_for_is_left_out() {
+        let (remote, _stop) = serving(vec![]).await;
+        let query = Query { key: Some("a&b=ü".to_owned()), limit: Some(7), ..Query::default() };
+        let page: Page = remote.send(Method::GET, &["routes", "r", "lanes", "s", "dead"], &query, None).await.unwrap();
+        assert_eq!(page.letters, [serde_json::json!({ "key": "a&b=ü", "limit": 7 })]);
     }
 
     #[tokio::test]

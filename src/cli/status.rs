@@ -92,6 +92,9 @@ fn notes(route: &str, lane: &LaneStatus) -> Vec<String> {
     if let Some(waiting) = lane.waits_for() {
         notes.push(line("waits", &waiting));
     }
+    if let Some(share) = lane.share() {
+        notes.push(line("has", &share));
+    }
     if lane.stalled_seconds >= STALLED_SECONDS {
         notes.push(line("stalls", &format!("nothing was finished for {}", table::duration(lane.stalled_seconds))));
     }

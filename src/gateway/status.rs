@@ -42,7 +42,11 @@ pub struct LaneStatus {
     pub halt: Option<Halt>,
     /// Warnings that stay true, such as a topic that is not compacted.
     pub warnings: Vec<String>,
+    /// Those that are assigned to it.
     pub partitions: Vec<PartitionStatus>,
+    /// How many the topics have; `None` = not known yet.
+    #[serde(default)]
+    pub topic_partitions: Option<usize>,
     pub counts: Counts,
     pub in_hand_bytes: u64,
     /// The lane's dead letters.
@@ -122,6 +126,21 @@ impl LaneStatus {
         Some(format!("{} may hold keys that are deleted: {first}", record::ranges(all)))
     }
 
+    /// Whether other instances have a part of its topics.
+    fn is_shared(&self) -> bool {
+        self.kind == "http"
+    }
+
+    /// Of a lane that has some of the topics' partitions and not all: in words, which.
+    pub fn share(&self) -> Option<String> {
+        let (has, all) = (self.partitions.len(), self.topic_partitions?);
+        if !self.is_shared() || has == 0 || has >= all {
+            return None;
+        }
+        let which = record::ranges(self.partitions.iter().map(|p| (&*p.topic, p.partition)));
+        Some(format!("{has} of {all} partitions, {which}; what is said of it is said of these"))
+    }
+
     pub fn snapshot(&self) -> Snapshot {
         let (passed, total) = self.snapshot_progress();
         let delivered = !self.partitions.is_empty() && self.partitions.iter().all(|partition| partition.live);
@@ -145,6 +164,11 @@ impl LaneStatus {
         let unknown = self.partitions.iter().filter(|p| p.target.is_none()).map(|p| (&*p.topic, p.partition));
         let unknown = record::ranges(unknown);
         Some(match self.partitions.len() {
+            0 if self.is_shared() => {
+                "no partitions are assigned to it yet; those of an instance that died are given to \
+                                      another when its session has timed out (`session.timeout.ms`)"
+                    .to_owned()
+            }
             0 => "no partitions are assigned to it yet".to_owned(),
             _ => format!("the snapshot's end is not known yet of {unknown}"),
         })
@@ -212,6 +236,7 @@ pub mod samples {
                 live: finished >= 20,
                 unverified: None,
             }],
+            topic_partitions: Some(1),
             counts: Counts::default(),
             in_hand_bytes: 0,
             dead_letter_path: format!("dead/profiles.{sink}.ndjson"),
@@ -236,6 +261,18 @@ mod tests {
         assert_eq!(lane.snapshot(), Snapshot::Percent(99), "a partition of unknown size is missing");
         lane.partitions.clear();
         assert_eq!(lane.snapshot(), Snapshot::Unknown, "it halted before it knew");
+    }
+
+    #[test]
+    fn a_lane_says_of_which_partitions_it_speaks() {
+        let mut lane = samples::lane("crm", LaneState::Live, 20, 20);
+        lane.topic_partitions = Some(3);
+        assert_eq!(lane.share(), None, "a local lane has them all, or will");
+        lane.kind = "http".to_owned();
+        let share = "1 of 3 partitions, user-profiles[0]; what is said of it is said of these";
+        assert_eq!(lane.share().as_deref(), Some(share));
+        lane.topic_partitions = Some(1);
+        assert_eq!(lane.share(), None);
     }
 
     #[test]

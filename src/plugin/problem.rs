@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use jsonschema::error::ValidationErrorKind;
+use jsonschema::JsonType;
+use jsonschema::error::{TypeKind, ValidationErrorKind};
 
 use super::component::{LoadError, validator};
 use crate::config::{KeyPath, Segment, nearest};
@@ -81,9 +82,39 @@ fn problems(
             let key = property.as_str().unwrap_or_default();
             vec![ConfigProblem { path: path.key(key), message: format!("`{key}` is missing"), known: Vec::new() }]
         }
+        ValidationErrorKind::Enum { options } => {
+            let options = options.as_array().into_iter().flatten().map(|option| match option.as_str() {
+                Some(text) => format!("`{text}`"),
+                None => format!("`{option}`"),
+            });
+            let options: Vec<String> = options.collect();
+            vec![ConfigProblem { path, message: format!("accepted: {}", options.join(", ")), known: Vec::new() }]
+        }
+        ValidationErrorKind::Type { kind } => {
+            let message = format!("accepted: {}", accepted_types(kind));
+            vec![ConfigProblem { path, message, known: Vec::new() }]
+        }
         // The value itself may be a secret.
         _ => vec![ConfigProblem { path, message: error.masked().to_string(), known: Vec::new() }],
     }
+}
+
+/// As the gateway's own configuration names them.
+fn accepted_types(kind: &TypeKind) -> String {
+    let types: Vec<JsonType> = match kind {
+        TypeKind::Single(kind) => vec![*kind],
+        TypeKind::Multiple(kinds) => kinds.iter().collect(),
+    };
+    let words = types.iter().map(|kind| match kind {
+        JsonType::Array => "a list",
+        JsonType::Boolean => "`true` or `false`",
+        JsonType::Integer => "a whole number",
+        JsonType::Null => "nothing",
+        JsonType::Number => "a number",
+        JsonType::Object => "a mapping",
+        JsonType::String => "text",
+    });
+    words.collect::<Vec<_>>().join(", or ")
 }
 
 /// What a plugin says against its configuration, at the place that it names: plugins that are made with the SDK begin with

@@ -134,13 +134,13 @@ impl Partitions {
         self.assigned.len()
     }
 
-    /// An acknowledgement of an assignment that is over is ignored, and so is one of a span that was cut.
+    /// An acknowledgement of an assignment that is over is ignored.
     pub fn finished(&mut self, span: Span) {
-        if !span.whole {
-            return;
-        }
-        if let Some(assigned) = self.assigned.values_mut().find(|assigned| assigned.id == span.assignment) {
+        let Some(assigned) = self.assigned.values_mut().find(|assigned| assigned.id == span.assignment) else { return };
+        if span.whole {
             assigned.checkpoint.finished(span.ticket);
+        } else {
+            assigned.checkpoint.finished_up_to(span.ticket, span.next);
         }
     }
 

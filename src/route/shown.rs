@@ -45,6 +45,7 @@ struct Inner {
     halt: Option<Halt>,
     warnings: Vec<String>,
     partitions: Vec<PartitionStatus>,
+    topic_partitions: Option<usize>,
     in_hand: usize,
     refreshed: Option<Instant>,
     first_record: Option<Instant>,
@@ -61,6 +62,7 @@ impl Shown {
             halt: None,
             warnings: Vec::new(),
             partitions: Vec::new(),
+            topic_partitions: None,
             in_hand: 0,
             refreshed: None,
             first_record: None,
@@ -72,8 +74,16 @@ impl Shown {
         &self.name
     }
 
+    pub fn dead_letter_path(&self) -> &str {
+        &self.dead_letter_path
+    }
+
     pub fn state(&self) -> LaneState {
         self.lock().state
+    }
+
+    pub fn topic_partitions(&self, all: usize) {
+        self.lock().topic_partitions = Some(all);
     }
 
     pub fn source_waits(&self, why: Option<String>) {
@@ -154,6 +164,7 @@ impl Shown {
             halt: inner.halt.clone(),
             warnings: inner.warnings.clone(),
             partitions: inner.partitions.clone(),
+            topic_partitions: inner.topic_partitions,
             counts: Counts {
                 records_in: self.metrics.records_in.get(),
                 records_out: self.metrics.records_out.get(),

@@ -135,7 +135,7 @@ impl Driver {
 
     /// The next delivery; orders go before it, and one step of a sweep between two of them.
     fn first(&mut self) -> Result<Option<Delivery>, End> {
-        let mut idle = false;
+        let mut wait = Some(IDLE_AFTER);
         loop {
             while let Ok(order) = self.orders.try_recv() {
                 self.obey(order)?;
@@ -155,11 +155,14 @@ impl Driver {
             let mut select = Select::new();
             select.recv(&self.deliveries);
             select.recv(&self.orders);
-            if idle {
-                select.ready();
-            } else if select.ready_timeout(IDLE_AFTER).is_err() {
-                self.sink.idle();
-                idle = true;
+            match wait {
+                None => drop(select.ready()),
+                Some(wait_for) => {
+                    if select.ready_timeout(wait_for).is_err() {
+                        self.sink.idle();
+                        wait = self.sink.wakes_after();
+                    }
+                }
             }
             match self.orders.try_recv() {
                 Ok(order) => self.obey(order)?,

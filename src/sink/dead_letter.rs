@@ -12,8 +12,9 @@
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::Deserialize;
 
@@ -22,6 +23,8 @@ use crate::delivery::{Rejection, Stage};
 use crate::line;
 use crate::record::{Record, TopicPartition};
 
+pub mod browse;
+
 /// Bytes at the end of the file in which repeats are looked for when it is opened: more than a lane rejects between two
 /// acknowledgements, short of one that rejects everything.
 const RECALL_BYTES: u64 = 4 << 20;
@@ -29,8 +32,14 @@ const RECALL_BYTES: u64 = 4 << 20;
 /// Bytes of a cause that are kept. A plugin or a receiver writes it, so that it needs a limit.
 const CAUSE_BYTES: usize = 2048;
 
+/// Records are kept as they came, with what a plugin would have masked: for the gateway's own user only.
+const MODE: u32 = 0o600;
+
 /// Bytes that are gathered before they are handed to the file.
 const WRITE_BYTES: usize = 1 << 20;
+
+/// How often the log is told of letters.
+const TELL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// One record to keep.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +55,9 @@ pub struct Letter<'a> {
 pub struct DeadLetters {
     path: PathBuf,
     open: Option<Open>,
+    /// When the log was told last, and the letters since.
+    told: Option<Instant>,
+    untold: usize,
 }
 
 #[derive(Debug)]
@@ -71,7 +83,7 @@ struct Identity {
 
 impl DeadLetters {
     pub fn new(path: PathBuf) -> Self {
-        Self { path, open: None }
+        Self { path, open: None, told: None, untold: 0 }
     }
 
     /// Appends `letters` and makes them durable; returns how many were not there already.
@@ -92,7 +104,18 @@ impl DeadLetters {
             let Some(open) = self.open.take() else { return result };
             open.file.set_len(open.length)?;
         }
+        self.tell(*result.as_ref().unwrap_or(&0));
         result
+    }
+
+    /// Each letter has its cause in the file; the log only says that there are some.
+    fn tell(&mut self, kept: usize) {
+        self.untold += kept;
+        if self.untold > 0 && self.told.is_none_or(|at| at.elapsed() >= TELL_INTERVAL) {
+            let (letters, file) = (std::mem::take(&mut self.untold), self.path.display());
+            self.told = Some(Instant::now());
+            tracing::warn!(letters, %file, "records were rejected and are kept as dead letters");
+        }
     }
 }
 
@@ -100,7 +123,7 @@ impl Open {
     fn at(path: &Path) -> io::Result<Self> {
         let parent = disk::parent(path);
         disk::create_dirs(parent)?;
-        let mut file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)?;
+        let mut file = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(MODE).open(path)?;
         if !disk::try_lock(&file)? {
             return Err(io::Error::other("another lane or gateway writes to it"));
         }
@@ -277,6 +300,15 @@ mod tests {
              \"topic\":\"t\",\"partition\":1,\"offset\":7,\"timestamp\":5,\"key\":\"k\",\"value\":{\"a\": 1},\
              \"headers\":[[\"h\",null]]}\n"
         );
+    }
+
+    #[test]
+    fn only_the_gateways_user_may_read_them() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        append(&mut DeadLetters::new(path.clone()), &[1], &rejection(Stage::Key, "c"));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[test]

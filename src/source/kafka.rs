@@ -230,6 +230,7 @@ impl KafkaSource {
                 Answer::Survey { logs, opens } => self.surveyed(logs, opens),
                 Answer::Topics(topics) => {
                     self.watch.answered(&topics.missing, topics.refused.clone());
+                    self.ready.push_back(Event::Partitions(topics.partitions.len()));
                     if self.membership == Membership::Local {
                         self.discover(&topics);
                     }

@@ -59,7 +59,7 @@ fn assert_code(output: &Output, code: i32) {
 
 #[test]
 fn the_help_changes_only_on_purpose() {
-    for subcommand in ["", "demo", "run", "check", "schema", "status", "resume", "skip", "verify", "reset"] {
+    for subcommand in ["", "demo", "run", "check", "schema", "status", "resume", "skip", "dead", "verify", "reset"] {
         let arguments: Vec<_> = [subcommand, "--help"].into_iter().filter(|text| !text.is_empty()).collect();
         let output = tidegate(&arguments);
         assert_code(&output, 0);

@@ -253,6 +253,6 @@ fn every_command_and_option_in_the_readme_exists() {
     }
     assert_eq!(
         named.iter().map(String::as_str).collect::<Vec<_>>(),
-        ["check", "demo", "reset", "resume", "run", "schema", "skip", "status", "verify"]
+        ["check", "dead", "demo", "reset", "resume", "run", "schema", "skip", "status", "verify"]
     );
 }

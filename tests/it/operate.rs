@@ -97,6 +97,12 @@ fn the_record_that_halted_a_lane_is_skipped_into_the_dead_letters_and_no_other_i
         gateway.wait_lane(sink, LIMIT, |lane| lane.state == LaneState::Live && lane.lag() == Some(0));
         assert_eq!(positions(&lines(&site.path(format!("dead/r.{sink}.ndjson")))), [(0, 1), (0, 3)]);
     }
+    let listed = done(&site, &gateway, &["dead", "list", "r/crm"]);
+    let order = listed.find("worse").zip(listed.find("bad")).is_some_and(|(newest, oldest)| newest < oldest);
+    assert!(order && listed.contains(&format!("{}[0]@3", topic.name)), "{listed}");
+    let one = done(&site, &gateway, &["dead", "show", "r/crm", "--key", "bad"]);
+    assert!(one.contains("\"offset\": 1") && !one.contains("worse"), "{one}");
+    assert_eq!(done(&site, &gateway, &["dead", "list", "r/db", "--cause", "nothing like it"]), "no dead letters\n");
     gateway.stop();
     assert_eq!(sqlite(&site.path("r.db"), "profiles"), rows(&["1", "2", "3"]));
     assert_eq!(receiver.state(), rows(&["1", "2", "3"]));

@@ -13,7 +13,7 @@ const WALLS: &[(&str, &[&str])] = &[
     ("clap::", &["cli.rs", "cli/", "demo.rs", "demo/"]),
     ("unsafe {", &["source/kafka/queue.rs", "source/kafka/topic_id.rs", "plugin/cache.rs", "cli/exit.rs"]),
     ("crate::source", &["source.rs", "source/", "route.rs", "route/", "config", "cli/check.rs"]),
-    ("crate::sink", &["sink.rs", "sink/", "route.rs", "route/", "gateway/", "cli/"]),
+    ("crate::sink", &["sink.rs", "sink/", "route.rs", "route/", "gateway.rs", "gateway/", "cli/"]),
     (
         "crate::plugin",
         &[

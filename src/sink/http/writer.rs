@@ -31,6 +31,9 @@ const UNSETTLED: usize = 8192;
 /// What a row in the task's hands costs beside its record, measured: its places in the queue and the map, and its key twice.
 pub const ROW_BYTES: usize = 400;
 
+/// How often failures of single keys are told at level warn.
+const WARN_INTERVAL: Duration = Duration::from_secs(10);
+
 pub struct Writer {
     context: Context,
     exchange: Exchange,
@@ -53,6 +56,10 @@ pub struct Writer {
     /// The first delivery that is not finished any more, and why.
     halt: Option<(u64, Halt)>,
     last_failure: Option<String>,
+    /// It came after what is shown.
+    is_news: bool,
+    /// When a failure of a single key was last told at level warn.
+    warned: Option<Instant>,
     wait: Wait,
 }
 
@@ -91,6 +98,8 @@ impl Writer {
             letters: Letters::new(context.dead_letters.clone(), retry),
             halt: None,
             last_failure: None,
+            is_news: false,
+            warned: None,
             wait: Wait::default(),
             context,
         })
@@ -219,10 +228,10 @@ impl Writer {
                 self.context.under_way.begin();
             }
             self.under_way += 1;
-            let exchange = self.exchange.clone();
+            let (exchange, deletes) = (self.exchange.clone(), row.action != Action::Write);
             self.events.push(Box::pin(async move {
                 let started = Instant::now();
-                let outcome = exchange.send(request).await;
+                let outcome = exchange.send(request, deletes).await;
                 Event::Answered { key, outcome, took: started.elapsed() }
             }));
         }
@@ -319,8 +328,8 @@ impl Writer {
             Some(delay) => {
                 let delay = delay.max(retry_after.unwrap_or_default());
                 if closed.is_none() {
-                    debug!(route = self.context.route, sink = self.context.sink.name, cause, "failed, trying again");
-                    self.last_failure = Some(wait_text(&cause, delay));
+                    self.tell_failure(&cause, delay);
+                    (self.last_failure, self.is_news) = (Some(wait_text(&cause, delay)), true);
                 }
                 self.queue.rest(&key);
                 self.after(delay, Event::Rested(key));
@@ -443,10 +452,22 @@ impl Writer {
             // Whatever was written has ended the wait before.
             self.wait.give_up(&self.context);
         } else if nothing_to_send
-            && !self.wait.is_shown()
+            && (!self.wait.is_shown() || self.is_news)
             && let Some(reason) = &self.last_failure
         {
+            self.is_news = false;
             self.wait.show(&self.context, reason.clone());
+        }
+    }
+
+    /// One of many keys that fail is told now and then; the others only to who debugs.
+    fn tell_failure(&mut self, cause: &str, delay: Duration) {
+        let (route, sink, seconds) = (&self.context.route, &self.context.sink.name, log::seconds(delay));
+        if self.warned.is_none_or(|at| at.elapsed() >= WARN_INTERVAL) {
+            self.warned = Some(Instant::now());
+            warn!(route, sink, cause, seconds, "failed, trying again");
+        } else {
+            debug!(route, sink, cause, seconds, "failed, trying again");
         }
     }
 

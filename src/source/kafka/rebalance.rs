@@ -107,6 +107,8 @@ impl KafkaSource {
         if !starts.is_empty() {
             let partitions = starts.iter().map(|(partition, _)| partition.clone()).collect();
             ensure!(self.lookup.ask(Question::Ends(partitions)), "too many questions to the broker are open");
+            // There may be more by now, which others got.
+            self.lookup.ask(Question::Topics);
         }
         self.open = None;
         Ok(())

@@ -68,6 +68,17 @@ fn validate_together(mut properties: BTreeMap<String, Secret>) -> Vec<PropertyEr
             }
         }
     }
+    if !protocol.starts_with("sasl")
+        && let Some(name) =
+            ["sasl.mechanism", "sasl.mechanisms", "sasl.username"].iter().find(|name| properties.contains_key(**name))
+    {
+        errors.push(PropertyError {
+            property: Some((*name).to_owned()),
+            is_alone: false,
+            message: format!("`{name}` has no effect: `security.protocol` does not ask for SASL"),
+            help: "accepted with it: `security.protocol: SASL_SSL`, or `SASL_PLAINTEXT` without encryption".to_owned(),
+        });
+    }
     if protocol.starts_with("sasl") {
         let missing = validate_sasl(&properties);
         if !missing.is_empty() {
