@@ -40,6 +40,9 @@ const OPEN_FILES: usize = 64;
 /// Bytes of lines gathered before they are handed to the file.
 const WRITE_BYTES: usize = 256 << 10;
 
+/// Closed files of each name that are looked at when the lane starts, for they may still have to be compressed.
+const COMPRESS_LOOK: u32 = 1000;
+
 /// Between two tries to close a file that is old enough.
 const CLOSE_AGAIN: Duration = Duration::from_secs(1);
 
@@ -103,7 +106,8 @@ impl Files {
         for (name, place) in &files.manifest.files {
             files.cut(name, *place)?;
             // What a stop left uncompressed.
-            (0..place.segment).for_each(|segment| files.compress(name, segment));
+            let last = place.segment.saturating_sub(COMPRESS_LOOK)..place.segment;
+            last.for_each(|segment| files.compress(name, segment));
         }
         Ok(files)
     }

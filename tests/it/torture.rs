@@ -137,7 +137,9 @@ fn whatever_breaks_each_sink_equals_the_topic_in_the_end() {
         receiver.refused_count(),
         findings.looks
     );
-    assert!(dump.records() >= deliveries / 5 && receiver.accepted_count() + 4 * dump.records() >= deliveries);
+    // Two tables and two sets of files took each of them.
+    let delivered = receiver.accepted_count() + 4 * (dump.records() - bad.len() as u64);
+    assert!(delivered >= deliveries, "only {delivered} deliveries, fewer than {deliveries}");
     assert!(FAULTS.iter().all(|fault| struck.get(fault).is_some_and(|times| *times >= rounds)));
 }
 
